@@ -1,4 +1,4 @@
-//! A job or workflow as the code defines it: a constant that the macros write.
+//! Definitions of jobs and workflows: constants that the macros generate.
 
 pub(crate) mod call;
 pub(crate) mod error;
@@ -24,31 +24,32 @@ use crate::model::backoff::Backoff;
 use crate::model::settle::RetryPolicy;
 use crate::model::version::{FIRST, stored_name};
 
-/// The future of one try of a body.
+/// The future of one execution of a body.
 pub type RunFuture = Pin<Box<dyn Future<Output = Finished> + Send>>;
 
-/// Starts one try of a body.
+/// Starts one execution of a body.
 pub type RunFn = fn(Invocation) -> RunFuture;
 
-/// The queue of a job that names none.
+/// The default queue of a job.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// How many attempts of a job may fail where it does not say.
+/// The default number of attempts of a job.
 pub const DEFAULT_MAX_ATTEMPTS: u32 = 5;
 
-/// How many attempts of a workflow may fail where it does not say: its steps are retried, its body is not.
+/// The default number of attempts of a workflow. Steps have retries of their own, so the body has
+/// none.
 pub const DEFAULT_WORKFLOW_ATTEMPTS: u32 = 1;
 
-/// Whether a body is one step or consists of steps.
+/// The kind of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A `#[job]`.
+    /// A `#[job]`: one step.
     Job,
-    /// A `#[workflow]`.
+    /// A `#[workflow]`: a body that consists of steps.
     Workflow,
 }
 
-/// Where a job is defined.
+/// The place in the source that defines a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     file: &'static str,
@@ -58,13 +59,13 @@ pub struct Location {
 }
 
 impl Location {
-    /// A place in the source.
+    /// Creates a location from its parts.
     #[must_use]
     pub const fn new(file: &'static str, line: u32, column: u32, module: &'static str) -> Self {
         Self { file, line, column, module }
     }
 
-    /// The module.
+    /// The module path.
     #[must_use]
     pub const fn module(&self) -> &'static str {
         self.module
@@ -77,7 +78,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// A parameter that is part of the payload.
+/// A parameter of the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
     name: &'static str,
@@ -91,7 +92,7 @@ impl Param {
         Self { name, required: true }
     }
 
-    /// An `Option`: absent means none.
+    /// An `Option`: a missing value means `None`.
     #[must_use]
     pub const fn optional(name: &'static str) -> Self {
         Self { name, required: false }
@@ -103,20 +104,20 @@ impl Param {
         Self { name, required: false }
     }
 
-    /// Its name.
+    /// The name of the parameter.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether every payload must have it.
+    /// Whether every payload must have the parameter.
     #[must_use]
     pub const fn is_required(&self) -> bool {
         self.required
     }
 }
 
-/// A type that a body asks the app for.
+/// A type that a body requests from the app.
 #[derive(Clone, Copy)]
 pub struct Inject {
     id: fn() -> TypeId,
@@ -124,19 +125,19 @@ pub struct Inject {
 }
 
 impl Inject {
-    /// The type `T`.
+    /// Requests the type `T`.
     #[must_use]
     pub const fn of<T: Injectable>() -> Self {
         Self { id: TypeId::of::<T>, name: std::any::type_name::<T> }
     }
 
-    /// The type's id.
+    /// The id of the type.
     #[must_use]
     pub fn id(&self) -> TypeId {
         (self.id)()
     }
 
-    /// The type's name.
+    /// The name of the type.
     #[must_use]
     pub fn name(&self) -> &'static str {
         (self.name)()
@@ -149,7 +150,7 @@ impl fmt::Debug for Inject {
     }
 }
 
-/// A job or workflow: its name, its options, and how to run it.
+/// A job or workflow: its name, its options and its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
     pub(crate) kind: Kind,
@@ -172,7 +173,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// A job with the default options.
+    /// Creates a job with the default options.
     #[must_use]
     pub const fn job(name: &'static str, run: RunFn, location: Location) -> Self {
         Self {
@@ -196,129 +197,133 @@ impl Definition {
         }
     }
 
-    /// A workflow with the default options.
+    /// Creates a workflow with the default options.
     #[must_use]
     pub const fn workflow(name: &'static str, run: RunFn, location: Location) -> Self {
         let job = Self::job(name, run, location);
         Self { kind: Kind::Workflow, max_attempts: DEFAULT_WORKFLOW_ATTEMPTS, ..job }
     }
 
-    /// Earlier names, oldest first: under them runs may still be queued, and the first makes the ids of runs that have an idempotency key. So never
-    /// reorder them, and never drop the first while a key may be repeated.
+    /// Sets the earlier names, oldest first.
+    ///
+    /// Runs may still be queued under an earlier name. The first alias is part of the ids of runs
+    /// with an idempotency key. So never reorder the aliases, and never remove the first one while
+    /// callers may repeat a key.
     #[must_use]
     pub const fn aliases(self, aliases: &'static [&'static str]) -> Self {
         Self { aliases, ..self }
     }
 
-    /// The parameters of the payload.
+    /// Sets the parameters of the payload.
     #[must_use]
     pub const fn params(self, params: &'static [Param]) -> Self {
         Self { params, ..self }
     }
 
-    /// What the app must provide.
+    /// Sets the types that the app must provide.
     #[must_use]
     pub const fn injects(self, injects: &'static [Inject]) -> Self {
         Self { injects, ..self }
     }
 
-    /// Marks a body that runs in a transaction with its own record.
+    /// Marks a body that shares a transaction with its own record.
     #[must_use]
     pub const fn transactional(self) -> Self {
         Self { transactional: true, ..self }
     }
 
-    /// The queue.
+    /// Sets the queue.
     #[must_use]
     pub const fn queue(self, queue: &'static str) -> Self {
         Self { queue, ..self }
     }
 
-    /// The priority: higher ones are claimed first.
+    /// Sets the priority. Workers claim higher priorities first.
     #[must_use]
     pub const fn priority(self, priority: i16) -> Self {
         Self { priority, ..self }
     }
 
-    /// How many attempts may fail.
+    /// Sets the maximum number of attempts.
     #[must_use]
     pub const fn max_attempts(self, max_attempts: u32) -> Self {
         Self { max_attempts, ..self }
     }
 
-    /// How long an attempt may take, in milliseconds.
+    /// Sets the timeout of an attempt, in milliseconds.
     #[must_use]
     pub const fn timeout_ms(self, millis: u64) -> Self {
         Self { timeout: Some(Duration::from_millis(millis)), ..self }
     }
 
-    /// The first delay before a retry and the largest one, in milliseconds.
+    /// Sets the first and the largest retry delay, in milliseconds.
     #[must_use]
     pub const fn backoff_ms(self, first: u64, cap: u64) -> Self {
         Self { backoff: Backoff::new(Duration::from_millis(first), Duration::from_millis(cap)), ..self }
     }
 
-    /// How long a run may take from its start instant to its end, in milliseconds.
+    /// Sets the time from the start instant of a run to its end, in milliseconds.
     #[must_use]
     pub const fn deadline_ms(self, millis: u64) -> Self {
         Self { deadline: Some(Duration::from_millis(millis)), ..self }
     }
 
-    /// How long a try of the body may say nothing of its progress, in milliseconds.
+    /// Sets how long a body may execute without reporting progress, in milliseconds.
     #[must_use]
     pub const fn heartbeat_ms(self, millis: u64) -> Self {
         Self { heartbeat: Some(Duration::from_millis(millis)), ..self }
     }
 
-    /// The version of the code: runs are pinned to the one that they were enqueued with.
+    /// Sets the version of the code. A run is pinned to the version that enqueued it.
     #[must_use]
     pub const fn version(self, version: u32) -> Self {
         Self { version, ..self }
     }
 
-    /// Earlier versions whose runs this code serves too.
+    /// Sets the earlier versions whose runs this code also serves.
     #[must_use]
     pub const fn accepts(self, versions: &'static [u32]) -> Self {
         Self { accepts: versions, ..self }
     }
 
-    /// The name under which runs are stored.
+    /// The name of the job, without its version.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Where it is defined.
+    /// The place in the source that defines the job.
     #[must_use]
     pub const fn location(&self) -> Location {
         self.location
     }
 
-    /// The parameters of its payload.
+    /// The parameters of the payload.
     #[must_use]
     pub const fn parameters(&self) -> &'static [Param] {
         self.params
     }
 
-    /// Whether it is a job or a workflow.
+    /// Whether this is a job or a workflow.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The version of its code, as the attribute says; 1 where it does not.
+    /// The version of the code; 1 unless the attribute sets another.
     #[must_use]
     pub const fn code_version(&self) -> u32 {
         self.version
     }
 
-    /// The name under which its runs are stored: its own, behind which versions after the first stand as `@2`.
+    /// The name in the stored runs: the job's name, with a suffix such as `@2` for versions after
+    /// the first.
     #[must_use]
     pub fn stored_name(&self) -> Cow<'static, str> {
         stored_name(self.name, self.version)
     }
 
-    /// What tells it from every other definition of the program.
+    /// Identifies the definition within the program.
     #[cfg(feature = "testing")]
     pub(crate) const fn code(&self) -> (&'static str, u32) {
         (self.name, self.version)
@@ -329,7 +334,7 @@ impl Definition {
     }
 }
 
-/// A definition that registers itself: what the macros submit to `inventory`.
+/// A definition that registers itself. The macros submit it to `inventory`.
 #[derive(Debug)]
 pub struct Registration(pub &'static Definition);
 

@@ -1,4 +1,4 @@
-//! What can go wrong for a client: connecting, enqueueing, reading, waiting, and starting a worker.
+//! Errors of a client: connecting, enqueueing, reading, waiting, and starting a worker.
 
 mod texts;
 
@@ -15,25 +15,25 @@ use crate::model::payload::PayloadError;
 use crate::model::state::RunState;
 use crate::store::migrate::MigrateError;
 
-/// Why a call of the client, or the start of a worker, did not do what was asked. Nothing was written unless the variant says so.
+/// An error of a client or of a worker's start. Nothing was written unless the variant says so.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The address of the database cannot be read.
+    /// The address of the database is invalid.
     #[error(
         "the address of the database cannot be read; it is of the form `postgres://role:password@host:5432/database`, in whose parts `/`, `?`, `#` and `@` \
          are written `%2F`, `%3F`, `%23` and `%40`"
     )]
     Address(#[source] sqlx::Error),
-    /// There is no connection to the database.
+    /// The client cannot connect to the database.
     #[error("cannot connect to {database}; nothing was written; {}", texts::without_connection(source))]
     Connect {
-        /// The database, the role, and the host and port or the directory of the socket, without the password.
+        /// The database, the role, and the host and port or the socket directory; no password.
         database: String,
-        /// What the server, the network or the driver says.
+        /// The error of the server, the network or the driver.
         source: sqlx::Error,
     },
-    /// The database did not carry out a statement, or did not say whether it has.
+    /// A statement failed, or the database did not confirm it.
     #[error("{}", texts::not_carried_out(.0))]
     Database(#[from] sqlx::Error),
     /// All connections of the pool were in use for too long.
@@ -42,57 +42,57 @@ pub enum ClientError {
          them for shorter; a transactional body has one already, so give its `tx` in place of the database"
     )]
     PoolExhausted {
-        /// How many connections the pool may have.
+        /// The maximum number of connections of the pool.
         connections: u32,
     },
-    /// The environment variable with the address of the database is not set.
+    /// The environment variable `DATABASE_URL` is not set.
     #[error(
         "`DATABASE_URL` is not set; nothing was started; set it to the address of a PostgreSQL database, such as `postgres://user@localhost/app`, or use \
          the embedded database of the feature `dev`: in a debug build, or by `Db::embedded()`"
     )]
     NoDatabaseUrl,
-    /// The server is too old.
+    /// The server is older than PostgreSQL 13.
     #[error(
         "the server is PostgreSQL {version}; Runledger needs PostgreSQL 13 or newer; connect to a newer server"
     )]
     ServerTooOld {
-        /// What the server calls its version.
+        /// The server's name for its version.
         version: String,
     },
-    /// The server cannot be written to.
+    /// The server does not accept writes.
     #[error(
         "the database `{database}` is {why} and cannot be written to; connect to the primary server, as a role that may write"
     )]
     NotWritable {
-        /// The database.
+        /// The name of the database.
         database: String,
         /// `a standby` or `read-only`.
         why: &'static str,
     },
-    /// What this role makes without naming a schema would get into the engine's own.
+    /// The role creates unqualified objects in the engine's schema.
     #[error(
         "the `search_path` of role `{role}` at `{address}` leads into the schema `runledger` first, so tables of the application would get among those \
          of the engine, and its migrations begin anew there; nothing was written; `alter role {role} set search_path = public`, or connect as another \
          role; a `search_path` in the address itself, or of the database, must go too"
     )]
     SearchPath {
-        /// The role, in quotes where statements need them.
+        /// The role, quoted if statements need quotes.
         role: String,
-        /// Where it is, without a password.
+        /// The address, without a password.
         address: String,
     },
-    /// The database is a copy of another one, and nobody has confirmed that workers may serve it.
+    /// The database is a copy of another one, and no operator has adopted it.
     #[error(
         "this is {here}, a copy {of}; no worker serves it, as its unfinished runs would repeat their effects outside; cancel the runs that must not be repeated, then \
          run `runledger adopt`, or call `db.adopt()`"
     )]
     Copy {
-        /// The installation that it copies, as `of installation `…`, which lives in …`.
+        /// The copied installation, as `of installation `…`, which lives in …`.
         of: String,
         /// This database.
         here: String,
     },
-    /// A connection of the application on which functions of other schemas can replace PostgreSQL's own.
+    /// Functions of other schemas can replace PostgreSQL's own on the application's connection.
     #[error(
         "this connection's `search_path` is `{search_path}`, so functions in other schemas can replace PostgreSQL's own; nothing was written; put \
          `pg_catalog` first, leave it out, or use a `Db`"
@@ -101,7 +101,7 @@ pub enum ClientError {
         /// The connection's `search_path`.
         search_path: String,
     },
-    /// The schema cannot be used.
+    /// The schema `runledger` is not usable.
     #[error(transparent)]
     Migrate(#[from] MigrateError),
     /// The input cannot be stored.
@@ -109,16 +109,16 @@ pub enum ClientError {
     Encode {
         /// The job.
         job: String,
-        /// Why.
+        /// The cause.
         source: PayloadError,
     },
-    /// A call or a signal on a bare connection, in a program that seals payloads.
+    /// A program that encrypts payloads used a bare connection for a call or a signal.
     #[error(
         "this program seals payloads, and a bare connection or pool does not tell by which codec; nothing was written; give `db.on(&mut connection)` in \
          its place, or the transaction of `db.begin()`"
     )]
     NoCodec,
-    /// What is stored of a run cannot be opened.
+    /// A stored payload of a run cannot be decrypted.
     #[error("what is stored of run `{run_id}` cannot be read")]
     Unreadable {
         /// The run.
@@ -139,7 +139,7 @@ pub enum ClientError {
     /// A name, key or tenant breaks a rule.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A start so far ahead that it must be a mistake.
+    /// The start is so far ahead that it must be a mistake.
     #[error(
         "the `{option}` of this call of job `{job}` puts its start more than 100 years ahead; nothing was written; if it should wait for something that \
          may never come, wait for that instead"
@@ -150,7 +150,7 @@ pub enum ClientError {
         /// `delay` or `start_at`.
         option: &'static str,
     },
-    /// The same idempotency key was used for another request.
+    /// The idempotency key was used for another request.
     #[error(
         "idempotency key `{key}` of job `{job}` was used for another request (run `{run_id}`): {difference} differs; nothing was written; use \
          another key, or repeat the request as it was"
@@ -160,27 +160,27 @@ pub enum ClientError {
         job: String,
         /// The key.
         key: String,
-        /// The run that has the key.
+        /// The run with this key.
         run_id: Uuid,
         /// The first part in which the requests differ.
         difference: String,
     },
-    /// Another run has the active key.
+    /// Another live run has the active key.
     #[error(
         "run `{run_id}` of `{job}` has the active key `{key}` and has not ended; nothing was written; wait for its end or cancel it, or use another key"
     )]
     Active {
-        /// The oldest name of the job, or of a graph `runledger.graph:` and its name.
+        /// The oldest name of the job, or `runledger.graph:` and the name of the graph.
         job: String,
         /// The key.
         key: String,
-        /// The run that has it.
+        /// The run with this key.
         run_id: Uuid,
     },
-    /// A graph that cannot be.
+    /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// Another go at a graph, or at a node of one, as if it were a run by itself.
+    /// A graph, or a node of a graph, cannot be rerun like a single run.
     #[error(
         "run `{run_id}` is a graph or a node of one, and what it is given comes from other nodes; nothing was written; `handle.recover(key)` of the graph runs it again as a \
          whole"
@@ -189,7 +189,7 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
-    /// A signal to a run of a job: only the code of a workflow takes signals.
+    /// A job cannot receive signals; only a workflow can.
     #[error(
         "run `{run_id}` is of job `{job}`, and only workflows take signals, by `wf.signal`; nothing was written"
     )]
@@ -199,7 +199,7 @@ pub enum ClientError {
         /// The job.
         job: &'static str,
     },
-    /// A signal to a run of the engine's own: no code of the program is under way in it that could take one.
+    /// A run of the engine, such as a gate, executes no code that could receive a signal.
     #[error(
         "run `{run_id}` is a graph, a gate or a map node, and takes no signals; nothing was written; decide about a gate by `handle.gate(name)`, and send a signal to the run \
          of the workflow that waits for it"
@@ -208,7 +208,7 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
-    /// A graph, a gate or a map node that was to be moved to another version of its code, which is the engine's own.
+    /// A graph, a gate or a map node has no versions: its code belongs to the engine.
     #[error(
         "run `{run_id}` is a graph, a gate or a map node, whose code is the engine's and has no versions; nothing was written; move the runs of its nodes"
     )]
@@ -216,7 +216,7 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
-    /// A pause of what has no code of its own to hold up.
+    /// The run has no code that could be paused.
     #[error(
         "run `{run_id}` is a graph, a gate, or a node that waits for others, of which no code is under way that could be paused; nothing was written; pause nodes that are queued \
          or running, or cancel it"
@@ -225,7 +225,7 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
-    /// A gate that other nodes come before.
+    /// The gate still waits for other nodes.
     #[error(
         "the gate `{gate}` of graph `{run_id}` is not open yet: {n_needs} of the nodes that it needs have not ended; nothing was written; decide when it is"
     )]
@@ -234,7 +234,7 @@ pub enum ClientError {
         run_id: Uuid,
         /// The gate.
         gate: String,
-        /// How many it still waits for.
+        /// The number of unfinished dependencies.
         n_needs: i32,
     },
     /// The gate does not accept the value.
@@ -259,7 +259,7 @@ pub enum ClientError {
         /// The gate.
         gate: String,
     },
-    /// A gate about which somebody has decided otherwise.
+    /// The gate already has a different decision.
     #[error(
         "the gate `{gate}` of graph `{run_id}` has a decision already{by} and is {ended}; this call decides otherwise, and the first decision stays; nothing was written"
     )]
@@ -268,17 +268,17 @@ pub enum ClientError {
         run_id: Uuid,
         /// The gate.
         gate: String,
-        /// How it ended: `completed`, `failed` or `cancelled`.
+        /// The state of the gate: `completed`, `failed` or `cancelled`.
         ended: RunState,
-        /// Who decided, if they said: " by `ann`".
+        /// Who decided, if known: " by `ann`".
         by: String,
     },
-    /// A link to a gate that was not signed with the key.
+    /// The gate link was not signed with this key.
     #[error(
         "the link to a gate is not one of this key: it was signed with another one, or changed on its way; nothing was written"
     )]
     LinkInvalid,
-    /// A link to a gate that is over.
+    /// The gate link has expired.
     #[error(
         "the link to the gate `{gate}` of graph `{run_id}` has expired; nothing was written; ask for a new one"
     )]
@@ -288,7 +288,7 @@ pub enum ClientError {
         /// The gate.
         gate: String,
     },
-    /// A link to a gate that somebody revoked.
+    /// The gate link was revoked.
     #[error(
         "the link to the gate `{gate}` of graph `{run_id}` was revoked; nothing was written; ask for a new one"
     )]
@@ -298,7 +298,7 @@ pub enum ClientError {
         /// The gate.
         gate: String,
     },
-    /// A decision by a link that is bound to another decision.
+    /// The gate link is bound to another decision.
     #[error(
         "the link to the gate `{gate}` of graph `{run_id}` is bound to another decision; nothing was written; call `decide` on the link, or ask for another link"
     )]
@@ -308,7 +308,7 @@ pub enum ClientError {
         /// The gate.
         gate: String,
     },
-    /// A call of `decide` on a link that is bound to no decision.
+    /// `decide` was called on a gate link without a bound decision.
     #[error(
         "the link to the gate `{gate}` of graph `{run_id}` is bound to no decision; nothing was written; decide with `link.gate()`"
     )]
@@ -318,7 +318,7 @@ pub enum ClientError {
         /// The gate.
         gate: String,
     },
-    /// A decision that must be sealed, and that a link would show.
+    /// The link would show a decision that must be encrypted.
     #[error(
         "no link was signed: it would show a decision about the gate `{gate}` of graph `{run_id}` that must be sealed; sign an unbound link with `link`, and decide in the \
          program that answers its URL"
@@ -329,17 +329,17 @@ pub enum ClientError {
         /// The gate.
         gate: String,
     },
-    /// A name that no gate of the graph has.
+    /// The graph has no gate with this name.
     #[error("graph `{run_id}` has no gate `{gate}`{hint}")]
     NoSuchGate {
         /// The graph.
         run_id: Uuid,
-        /// What was asked for.
+        /// The requested name.
         gate: String,
-        /// What may be meant.
+        /// A similar name, if any.
         hint: String,
     },
-    /// A node of a graph that has ended, so that it is no window for an addition any more.
+    /// The node has ended, so it cannot be extended.
     #[error(
         "the window `{window}` of graph `{run_id}` is closed, as it is {ended}; nothing was written; add nodes while it goes on, or submit a graph of their own"
     )]
@@ -348,20 +348,20 @@ pub enum ClientError {
         run_id: Uuid,
         /// The node.
         window: String,
-        /// How it ended, or how the graph did.
+        /// How the node ended, or how the graph ended.
         ended: RunState,
     },
-    /// A name that no node of the graph has.
+    /// The graph has no node with this name.
     #[error("graph `{run_id}` has no node `{name}`{hint}")]
     NoSuchNode {
         /// The graph.
         run_id: Uuid,
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What may be meant.
+        /// A similar name, if any.
         hint: String,
     },
-    /// A graph was asked for a result, and no node of it was declared to give one.
+    /// The graph has no result node.
     #[error(
         "graph `{run_id}` has no result: it was submitted without `graph.result(node)`; its handle is that of `db.graph::<()>(id)`, and `handle.nodes()` has the runs of its \
          nodes"
@@ -370,13 +370,13 @@ pub enum ClientError {
         /// The graph.
         run_id: Uuid,
     },
-    /// A run that is not a graph.
+    /// The run is not a graph.
     #[error("run `{run_id}` is not a graph, so that nothing can be added to it; nothing was written")]
     NotAGraph {
         /// The run.
         run_id: Uuid,
     },
-    /// The same key was used for another addition to the graph.
+    /// The key was used for another extension of the graph.
     #[error(
         "key `{key}` was used for another addition to graph `{run_id}`: {difference} differs; nothing was written; use another key, or repeat the addition as it was"
     )]
@@ -385,18 +385,18 @@ pub enum ClientError {
         run_id: Uuid,
         /// The key.
         key: String,
-        /// The first part in which the two differ.
+        /// The first part in which the extensions differ.
         difference: String,
     },
-    /// A keyed enqueue or a signal in a transaction whose isolation level could make the answer wrong.
+    /// A keyed enqueue or a signal needs `read committed`; otherwise the answer could be wrong.
     #[error(
         "{what} needs a transaction at `read committed`, this one is at `{level}`: it could miss what was committed after its snapshot; nothing was \
          written; use a transaction of its own, or one at `read committed`"
     )]
     Isolation {
-        /// What was asked for, as `a keyed enqueue`.
+        /// The operation, as `a keyed enqueue`.
         what: &'static str,
-        /// The level of the caller's transaction.
+        /// The isolation level of the caller's transaction.
         level: String,
     },
     /// The payload of a signal cannot be stored.
@@ -404,7 +404,7 @@ pub enum ClientError {
     EncodeSignal {
         /// The name of the signal.
         name: String,
-        /// Why.
+        /// The cause.
         source: PayloadError,
     },
     /// The configuration of a job cannot be stored.
@@ -412,21 +412,21 @@ pub enum ClientError {
     EncodeConfig {
         /// The job.
         job: String,
-        /// The version of its form.
+        /// The version of the configuration's type.
         version: u32,
-        /// Why.
+        /// The cause.
         source: PayloadError,
     },
-    /// The configuration of a job is sealed, and cannot be opened.
+    /// The configuration of a job is encrypted and cannot be decrypted.
     #[error(
         "version {version} of the configuration of job `{job}` cannot be read; store it anew by `db.configure` in a program with the codec of the workers"
     )]
     UnreadableConfig {
-        /// The job, by the name under which it was configured.
+        /// The name that the job was configured under.
         job: String,
-        /// The version of its form.
+        /// The version of the configuration's type.
         version: u32,
-        /// Why.
+        /// The cause.
         source: PayloadError,
     },
     /// The configuration of a job does not fit the type that the code expects.
@@ -434,14 +434,14 @@ pub enum ClientError {
         "version {version} of the configuration of job `{job}` does not fit the type that this program expects; store one that does by `db.configure`, and what is tried after the next heartbeat is given that; a form that the code has changed needs another version"
     )]
     DecodeConfig {
-        /// The job, by the name under which it was configured.
+        /// The name that the job was configured under.
         job: String,
-        /// The version of its form.
+        /// The version of the configuration's type.
         version: u32,
         /// Where and why.
         source: DecodeError,
     },
-    /// The same idempotency key was used for a signal with another payload.
+    /// The idempotency key was used for a signal with another payload.
     #[error(
         "idempotency key `{key}` was used for a signal `{name}` of run `{run_id}` with another payload; nothing was written; use another key, or repeat \
          the signal as it was"
@@ -454,7 +454,7 @@ pub enum ClientError {
         /// The key.
         key: String,
     },
-    /// Signals come faster than the run takes them.
+    /// The run has too many unreceived signals.
     #[error(
         "run `{run_id}` has {limit} signals `{name}` left that it has not taken; nothing was written; send it again later, or send less: one signal may \
          carry a list"
@@ -464,24 +464,25 @@ pub enum ClientError {
         run_id: Uuid,
         /// The name of the signals.
         name: String,
-        /// How many may be left.
+        /// The maximum number of unreceived signals.
         limit: i32,
     },
-    /// Nobody knows a job of this name.
+    /// Neither this program nor a live worker knows a job with this name.
     #[error("no job `{name}` is known to this program or to a living worker{hint}; nothing was written")]
     UnknownJob {
         /// The name.
         name: String,
-        /// `; did you mean …?`, where a name is near.
+        /// `; did you mean …?` if a similar name exists.
         hint: String,
     },
-    /// It was asked for between the steps of a workflow. Nothing was read or written. The run fails with it at once, since another attempt would ask again.
+    /// A workflow used the client between its steps. Nothing was read or written. The run fails at
+    /// once, because another attempt would do the same.
     #[error(
         "this was asked for between the steps of a workflow, where every replay would do it again; do it in a step (`wf.step(…)`, or `wf.tx(…)` for what \
          is written), start runs by `wf.start(…)`, and wait for them by `child.result()`"
     )]
     BetweenSteps,
-    /// There is no such run.
+    /// The run does not exist.
     #[error("there is no run `{run_id}` in this database; it was never committed here, or it was deleted")]
     NoSuchRun {
         /// The id.
@@ -492,7 +493,7 @@ pub enum ClientError {
     RunFailed {
         /// The run.
         run_id: Uuid,
-        /// With what.
+        /// The failure of the run.
         failure: Failure,
     },
     /// The run was cancelled.
@@ -500,10 +501,10 @@ pub enum ClientError {
     RunCancelled {
         /// The run.
         run_id: Uuid,
-        /// The reason, as far as one was given.
+        /// The reason, if one was given.
         failure: Failure,
     },
-    /// The run is blocked: it waits for a person.
+    /// The run is blocked: an operator must act.
     #[error("{}: {failure}", self.head())]
     RunBlocked {
         /// The run.
@@ -511,7 +512,7 @@ pub enum ClientError {
         /// Why it is blocked.
         failure: Failure,
     },
-    /// No end of the run was known when the caller's time was over: it goes on, or the database did not say.
+    /// The outcome was not known in time: the run is live, or the database did not answer.
     #[error(
         "no end of run `{run_id}` is known after {waited:?}; nothing has changed for the run, and its result can be awaited again"
     )]
@@ -521,7 +522,7 @@ pub enum ClientError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// What the steps of a run did has been taken back, so it cannot go on from them.
+    /// Steps of the run are compensated, so the run cannot be revived.
     #[error(
         "what the steps of run `{run_id}` did has been taken back, so it cannot be revived; run it again from the start: `handle.rerun()`"
     )]
@@ -529,7 +530,7 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
-    /// What a step of a run did has been taken back after the steps that another was to go on from, or is about to be.
+    /// The step of the original run is compensated, or is about to be, so no new run can use it.
     #[error(
         "what step `{key}` of run `{run_id}` did has been taken back, or is about to be, so no run can go on from it; nothing was written; fork from a step \
          before it, or run it again from the start: `handle.rerun()`"
@@ -540,17 +541,17 @@ pub enum ClientError {
         /// The step.
         key: String,
     },
-    /// A run cannot do this in its state.
+    /// The state of the run does not allow this operation.
     #[error("run `{run_id}` is {state}, so it cannot be {verb}")]
     WrongState {
         /// The run.
         run_id: Uuid,
         /// Its state.
         state: RunState,
-        /// What was asked.
+        /// The operation, as a participle.
         verb: &'static str,
     },
-    /// A run that a worker holds cannot be moved to another version of its code.
+    /// A claimed run cannot move to another version of its code.
     #[error(
         "run `{run_id}` is running, and what its code records now would be held against that of the other version; nothing was written; pause it \
          (`handle.pause`), which takes place at its next await, move it, and resume it"
@@ -559,27 +560,28 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
-    /// A run cannot be revived before everything that it has started has ended: what goes on below one that failed or was cancelled is being cancelled.
+    /// A descendant of the run is still live. When a run fails or is cancelled, its descendants are
+    /// cancelled too; it can be revived only after they have ended.
     #[error(
         "run `{run_id}` has ended, but run `{below}`, which it has started, still goes on; nothing was written; revive it once that one has ended"
     )]
     DescendantsRunning {
         /// The run.
         run_id: Uuid,
-        /// One of those that go on.
+        /// One of the live descendants.
         below: Uuid,
     },
-    /// The run has no such step on record.
+    /// The run has no recorded step with this key.
     #[error("run `{run_id}` has no recorded step `{key}`{hint}; nothing was written")]
     UnknownStep {
         /// The run.
         run_id: Uuid,
-        /// The key that was given.
+        /// The requested key.
         key: String,
-        /// `; did you mean …?` where a key is near, or the keys that there are.
+        /// `; did you mean …?` if a similar key exists, otherwise the existing keys.
         hint: String,
     },
-    /// A handle that was made inside a transaction has no database of its own to ask.
+    /// The handle was made inside a transaction, so it has no database to read from.
     #[error(
         "the handle of run `{run_id}` was made in a transaction and cannot read by itself; after the commit, give it a database with `handle.on(&db)`"
     )]
@@ -587,11 +589,11 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
-    /// The embedded server of the feature `dev` could not be started.
+    /// The embedded server of the feature `dev` cannot start.
     #[cfg(all(feature = "dev", unix))]
     #[error(transparent)]
     Dev(#[from] crate::dev::DevError),
-    /// The program's own set-up is wrong.
+    /// The setup of the program is wrong.
     #[error("{0}")]
     Config(String),
 }

@@ -1,26 +1,28 @@
-//! Where in a program its code stands: what may be asked of the engine depends on that, and no type tells.
+//! Where in a program the current code runs. It decides which calls the engine allows, and no type
+//! shows it.
 
 use std::cell::Cell;
 use std::future::Future;
 
-/// Where the code stands that a thread runs just now.
+/// Where the current code of a thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CodeContext {
-    /// In the body of a job, or in no code of the engine's at all.
+    /// In the body of a job, or outside the engine.
     Other,
-    /// In the body of a workflow, between its steps: a replay does it again.
+    /// In the body of a workflow, between its steps. Every replay repeats this code.
     BetweenSteps,
-    /// In the body of an inline step: a replay skips it.
+    /// In the body of an inline step. Replay skips this code.
     InlineStep,
 }
 
 thread_local! {
     static CONTEXT: Cell<CodeContext> = const { Cell::new(CodeContext::Other) };
-    /// Whether something was refused because of the site.
+    /// Whether the engine refused something because of the context.
     static HAS_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is no place for what is done again at every replay. Who polls the code can ask for it afterwards: [`take_refusal`].
+/// Whether a replay would repeat effects of the current code. The poller of the code can read a
+/// refusal afterwards: [`take_refusal`].
 pub(crate) fn refuses_effects() -> bool {
     let refuses = CodeContext::BetweenSteps.is_here();
     if refuses {
@@ -29,24 +31,24 @@ pub(crate) fn refuses_effects() -> bool {
     refuses
 }
 
-/// Whether anything was refused on this thread since the last question.
+/// Whether the engine refused something on this thread since the last call.
 #[cfg(feature = "worker")]
 pub(crate) fn take_refusal() -> bool {
     HAS_REFUSED.take()
 }
 
 impl CodeContext {
-    /// Whether the code stands here.
+    /// Whether the current code runs in this context.
     pub(crate) fn is_here(self) -> bool {
         CONTEXT.get() == self
     }
 
-    /// Enters it, until the guard is dropped. A panic leaves it too.
+    /// Enters the context until the guard is dropped. A panic leaves it too.
     pub(crate) fn enter(self) -> Entered {
         Entered { outer: CONTEXT.replace(self) }
     }
 
-    /// A future that is polled here.
+    /// Polls a future in this context.
     pub(crate) async fn of<F: Future>(self, future: F) -> F::Output {
         let mut future = std::pin::pin!(future);
         std::future::poll_fn(|cx| {
@@ -57,7 +59,7 @@ impl CodeContext {
     }
 }
 
-/// While it lives, this thread runs code of another site.
+/// Keeps the thread in a context until it is dropped.
 pub(crate) struct Entered {
     outer: CodeContext,
 }

@@ -28,68 +28,70 @@ use crate::store::server::{server, socket_folder};
 use crate::store::session::{ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
 use crate::store::without_connection::{self, with_reason};
 
-/// How many connections a [`Db`] opens at most where it is not told.
+/// The default maximum number of connections of a [`Db`].
 pub const DEFAULT_CONNECTIONS: u32 = 10;
 
 /// How long a caller waits for a free connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection that nobody used for this long is asked whether it lives before it is given out: after a restart of the server none does, and each
-/// would cost its user an error. Under load connections do not rest so long, and nothing is asked.
+/// The pool pings a connection that was idle for this long before it hands it out: after a server
+/// restart, each dead connection would cause one error. Busy connections need no ping.
 const RESTED: Duration = Duration::from_millis(50);
 
-/// How long a connection that is asked whether it lives may take to answer.
+/// How long the pool waits for the reply to such a ping.
 const PONG: Duration = Duration::from_secs(2);
 
-/// A pool of connections to the database, safe against dropped futures.
+/// A pool of connections to the database that is safe against dropped futures. Cloning is cheap.
 ///
-/// Its transactions begin at `read committed`, whatever the role's default; another level is said in the transaction. Connections go back to the pool
-/// through a `ROLLBACK`: in sqlx 0.9 a `begin()` that is dropped in flight gives its connection back with an
-/// open transaction, and the next statement on it would be acknowledged and lost. Cloning is cheap.
+/// Transactions begin at `read committed`, even if the role has another default; set another level
+/// in the transaction. Each connection runs a `ROLLBACK` when it returns to the pool: in sqlx 0.9,
+/// a dropped `begin()` returns its connection with an open transaction. The database would
+/// acknowledge the next statement on it and then lose the write.
 #[derive(Clone, Debug)]
 pub struct Db {
     pool: PgPool,
     inbox: Arc<Inbox>,
     session_name: Arc<str>,
     sealer: Sealer,
-    /// Held while this seals.
+    /// Counts this codec in [`SEALING`] while the `Db` exists.
     #[expect(dead_code, reason = "held, not read")]
     sealing: Option<Arc<Sealing>>,
-    /// Of what a worker has in hand: the time within which that may be written.
+    /// The server epoch of a worker's claimed runs. Their writes are valid only in this epoch.
     era: Option<Arc<ServerEpoch>>,
     /// Spare connections of a worker, used while bodies hold the whole pool.
     #[cfg(feature = "worker")]
     reserve: Option<Reserve>,
-    /// The embedded server, which lives as long as somebody uses it.
+    /// The embedded server. It runs until the last user drops it.
     #[cfg(all(feature = "dev", unix))]
     #[expect(dead_code, reason = "held, not read")]
     server: Option<Arc<crate::dev::Server>>,
 }
 
 impl Db {
-    /// Connects, checks the server, and brings the schema `runledger` up to date.
+    /// Connects, checks the server, and updates the schema `runledger` to the current version.
     ///
-    /// The sessions of the [`pool`](Self::pool) have `default_transaction_isolation = 'read committed'`,
-    /// `client_min_messages = error` and `jit = off`. These settings override the defaults of the role. To
-    /// compile one of your own queries, run `set local jit = on`. Sessions resolve names in `pg_catalog`
-    /// first: if the role's `search_path` lists `pg_catalog` after another schema, the session removes it
-    /// from the path.
+    /// Sessions of the [`pool`](Self::pool) have
+    /// `default_transaction_isolation = 'read committed'`, `client_min_messages = error` and
+    /// `jit = off`, whatever the role's defaults. To compile one of your own queries, run
+    /// `set local jit = on`. Names resolve in `pg_catalog` first: if the role's `search_path` lists
+    /// it after another schema, the session removes it from the path.
     ///
-    /// Connecting to a [copy](Self::adopt) of another database succeeds. If the copy has no unfinished runs,
-    /// this call adopts it. Otherwise workers refuse it.
+    /// Connecting to a [copy](Self::adopt) of another database succeeds. If the copy has no
+    /// unfinished runs, this call adopts it. Otherwise workers refuse it.
     ///
     /// # Errors
-    /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; one whose place a promoted standby has taken that
-    /// this process has met; a role whose `search_path` leads into the schema `runledger` (as the default does for a role of that name); a schema that a
-    /// newer program has changed incompatibly.
+    /// [`ClientError`] for a failed connection; a server that is older than PostgreSQL 13, a
+    /// standby, or read-only; a server in whose place this process has met a promoted standby; a
+    /// role whose `search_path` leads into the schema `runledger`, as the default does for a role
+    /// of that name; a schema that a newer program has changed incompatibly.
     pub async fn connect(url: &str) -> Result<Self, ClientError> {
         Self::connect_with(parsed(url)?, DEFAULT_CONNECTIONS).await
     }
 
-    /// As [`connect`](Self::connect), for looking only: nothing is written, and a standby or a read-only server will do.
+    /// Connects for reading only. Writes nothing, and accepts a standby or a read-only server.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and where the schema `runledger` is not there, or older than this program.
+    /// Same as [`connect`](Self::connect), and if the schema `runledger` is missing or outdated.
     pub async fn connect_read_only(url: &str) -> Result<Self, ClientError> {
         Self::connect_for(For::Looking, parsed(url)?, DEFAULT_CONNECTIONS).await
     }
@@ -97,29 +99,29 @@ impl Db {
     /// Connects to the address in `DATABASE_URL`, like [`connect`](Self::connect).
     ///
     /// Without the variable, a debug build with the feature `dev` uses the embedded server, like
-    /// [`embedded`](Self::embedded). A release build returns an error, even with `dev`. A release build is a
-    /// build without debug assertions, such as cargo's profile `release`.
+    /// [`embedded`](Self::embedded). A release build returns an error, even with `dev`. A release
+    /// build is a build without debug assertions, such as cargo's profile `release`.
     ///
     /// # Errors
-    /// Same as [`connect`](Self::connect), and [`ClientError::NoDatabaseUrl`] if the variable is not set. A
-    /// debug build with `dev` returns the errors of [`embedded`](Self::embedded) instead.
+    /// Same as [`connect`](Self::connect). Without the variable, [`ClientError::NoDatabaseUrl`], or
+    /// in a debug build with `dev` the errors of [`embedded`](Self::embedded).
     pub async fn from_env() -> Result<Self, ClientError> {
         Self::of_env(For::Work).await
     }
 
-    /// As [`from_env`](Self::from_env), for looking only: nothing is written, and a standby or a read-only server will do.
+    /// Connects like [`from_env`](Self::from_env), for reading only. Accepts a standby too.
     ///
     /// # Errors
-    /// As [`from_env`](Self::from_env), and where the schema `runledger` is not there, or older than this program.
+    /// Same as [`from_env`](Self::from_env) and [`connect_read_only`](Self::connect_read_only).
     pub async fn from_env_read_only() -> Result<Self, ClientError> {
         Self::of_env(For::Looking).await
     }
 
-    /// Connects to the embedded PostgreSQL of this project, in debug and release builds. Ignores
-    /// `DATABASE_URL`.
+    /// Connects to this project's embedded PostgreSQL, in any build. Ignores `DATABASE_URL`.
     ///
-    /// All programs of a project share the server. Its data survives restarts. This `Db` and its clones keep
-    /// it running. Prints one line to standard error with the data folder, the URL and, if `psql` is installed, the command for it.
+    /// All programs of a project share the server. Its data survives restarts. The server runs
+    /// while this `Db` or a clone exists. Prints one line to standard error with the data folder,
+    /// the URL and, if `psql` is installed, the command for it.
     ///
     /// # Errors
     /// Same as [`connect`](Self::connect), and [`ClientError::Dev`] if the server cannot start.
@@ -131,11 +133,13 @@ impl Db {
         Box::pin(Self::of_embedded(For::Work, crate::dev::Options::dev())).await
     }
 
-    /// Like [`embedded`](Self::embedded), with the data in `folder`. Creates the folder if it does not exist. An existing
-    /// folder must be empty, apart from hidden files, or one that an earlier call has made. Only this user can read it afterwards.
-    /// Programs that use the same folder share one server. They must run on one machine, and not in separate containers:
-    /// a program that cannot reach the server is refused. Root runs the server as the account `postgres` or `nobody`, which
-    /// must be able to enter the folder.
+    /// Connects like [`embedded`](Self::embedded), with the data in `folder`.
+    ///
+    /// Creates the folder if it does not exist. An existing folder must come from an earlier call,
+    /// or be empty apart from hidden files. Only this user can read the folder afterwards. Programs
+    /// that use the same folder share one server. They must run on one machine, and not in separate
+    /// containers. A program that cannot reach the server is refused. Root runs the server as the
+    /// account `postgres` or `nobody`, which must be able to enter the folder.
     ///
     /// # Errors
     /// Same as [`embedded`](Self::embedded).
@@ -168,10 +172,10 @@ impl Db {
         Ok(Self { server: Some(Arc::new(server)), ..db })
     }
 
-    /// As [`connect`](Self::connect), with the options of sqlx and the largest number of connections.
+    /// Connects with options of sqlx and a maximum number of connections.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Same as [`connect`](Self::connect).
     pub async fn connect_with(options: PgConnectOptions, connections: u32) -> Result<Self, ClientError> {
         Self::connect_for(For::Work, options, connections).await
     }
@@ -204,15 +208,15 @@ impl Db {
         }
     }
 
-    /// A pool of its own to the database of an application's pool.
+    /// Opens a separate pool to the database of an application's pool.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Same as [`connect`](Self::connect).
     pub async fn connect_like(pool: &PgPool) -> Result<Self, ClientError> {
         Self::connect_with((*pool.connect_options()).clone(), DEFAULT_CONNECTIONS).await
     }
 
-    /// A pool that opens its connections when they are needed, to a database that is known to have our schema.
+    /// A pool that opens connections on demand, to a database with the current schema.
     pub(crate) fn lazily(options: PgConnectOptions, connections: u32) -> Self {
         let session_name = format!("runledger/{}", uuid::Uuid::now_v7().simple());
         let sessions = Arc::new(ClientSessions::to(&options));
@@ -232,7 +236,8 @@ impl Db {
                         && (meta.idle_for < RESTED || with_timeout(PONG, connection.ping()).await.is_ok()))
                 })
             })
-            // Without the rollback acknowledged writes are lost; a connection that refuses it is of no more use.
+            // Without the rollback, acknowledged writes are lost. If it fails, the connection
+            // closes.
             .after_release(move |connection, _| {
                 let sessions = Arc::clone(&released);
                 Box::pin(async move {
@@ -268,35 +273,40 @@ impl Db {
         }
     }
 
-    /// The same database, with a codec for the payloads of runs: what this and its clones write is sealed, and what they read is opened. Give one to the
-    /// clients and the workers of a database alike; what was stored before stays readable as it is.
+    /// Returns the same database with a codec: it encrypts the payloads that this `Db` and its
+    /// clones write, and decrypts those that they read.
     ///
-    /// While such a `Db` is there, calls and signals are refused on bare connections and pools of the application, which do not tell how to seal:
-    /// give [`db.on(&mut connection)`](Self::on), or a transaction of [`begin`](Self::begin).
-    ///
-    /// Costs nothing unless it writes; see the page `docs/payloads.md` of the source.
+    /// Use a codec in all clients and workers of a database. Earlier payloads stay readable. While
+    /// such a `Db` exists, the process refuses calls and signals on bare connections and pools of
+    /// the application, because they have no codec. Use [`db.on(&mut connection)`](Self::on) or a
+    /// transaction of [`begin`](Self::begin). Costs nothing unless it writes; see the page
+    /// `docs/payloads.md` of the source.
     #[must_use]
     pub fn with_codec(self, codec: impl Codec) -> Self {
         let sealer = self.sealer.with_codec(Arc::new(codec), true);
         Self { sealer, sealing: Some(Arc::new(Sealing::begin())), ..self }
     }
 
-    /// As [`with_codec`](Self::with_codec), for reading: what is sealed is opened, and what this writes is plain but for [`Secret`](crate::Secret)s and what
-    /// it takes over. The first half of switching a codec on while a fleet goes on: every process must be able to open before the first one seals.
+    /// Like [`with_codec`](Self::with_codec), but encrypts only what must be encrypted.
+    ///
+    /// Decrypts payloads, and writes plain ones, except for [`Secret`](crate::Secret)s and copies
+    /// of encrypted payloads. To add a codec to a running fleet, deploy this decoder first: every
+    /// process must be able to decrypt before one encrypts.
     #[must_use]
     pub fn with_decoder(self, codec: impl Codec) -> Self {
         let sealer = self.sealer.with_codec(Arc::new(codec), false);
         Self { sealer, sealing: None, ..self }
     }
 
-    /// The same database, with other limits for the sizes of payloads.
+    /// Returns the same database with other size limits for payloads.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         let sealer = self.sealer.with_limits(limits);
         Self { sealer, ..self }
     }
 
-    /// A connection, or the caller's open transaction, with the codec and the limits of this database: `charge(order).enqueue(db.on(&mut tx)).await?`.
+    /// Adds the codec and the limits of this database to a connection, or to the caller's open
+    /// transaction: `charge(order).enqueue(db.on(&mut tx)).await?`.
     pub fn on<'c>(&self, connection: &'c mut PgConnection) -> BoundConnection<'c> {
         BoundConnection { connection, sealer: self.sealer.clone() }
     }
@@ -305,7 +315,7 @@ impl Db {
         &self.sealer
     }
 
-    /// The same pool with the codec and the limits of another.
+    /// The same pool with the codec and the limits of another `Db`.
     #[cfg(feature = "worker")]
     pub(crate) fn sealed_by(self, sealer: &Sealer) -> Self {
         Self { sealer: sealer.clone(), ..self }
@@ -315,20 +325,20 @@ impl Db {
         Home { pool: self.pool.clone(), sealer: self.sealer.clone() }
     }
 
-    /// A pool that leads nowhere, for what needs one and must not use it.
+    /// A pool that cannot connect, for code that needs a pool and must not use it.
     #[cfg(feature = "worker")]
     pub(crate) fn nowhere() -> Self {
         Self::lazily(PgConnectOptions::new_without_pgpass().socket("/dev/null/nowhere"), 1)
     }
 
-    /// The application name of this pool's sessions, by which others end them when this process is declared dead.
+    /// The application name of the sessions. Other processes end those of a dead process by it.
     #[cfg(feature = "worker")]
     pub(crate) fn session_name(&self) -> &str {
         &self.session_name
     }
 
-    /// The connection pool. A connection that returns to the pool is rolled back and reset, so its settings,
-    /// its role and its transaction do not reach the next user.
+    /// The connection pool. A connection that returns to the pool is rolled back and reset, so its
+    /// settings, its role and its transaction do not reach the next user.
     #[must_use]
     pub fn pool(&self) -> &PgPool {
         &self.pool
@@ -337,14 +347,15 @@ impl Db {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// As [`sqlx::Pool::begin`]. [`sqlx::Error::PoolTimedOut`] only if all connections of the pool are in use and the server would accept another: otherwise the error
-    /// of the server or the network.
+    /// Same as [`sqlx::Pool::begin`], but [`sqlx::Error::PoolTimedOut`] only if the pool is
+    /// exhausted and the server would accept another connection; otherwise the server's or
+    /// network's error.
     pub async fn begin(&self) -> Result<Tx, sqlx::Error> {
         let begun = Box::pin(self.pool.begin()).await;
         Ok(Tx::new(with_reason(&self.pool, begun).await?, self.sealer.clone()))
     }
 
-    /// Begins the transaction of a body, and marks it in the same round trip.
+    /// Begins the transaction of a body, and sets its marker in the same round trip.
     pub(crate) async fn begin_marked(&self, mark: &str) -> Result<Tx, sqlx::Error> {
         let begin = sqlx::AssertSqlSafe(begin_body(mark));
         let begun = Box::pin(self.pool.begin_with(begin)).await;
@@ -357,7 +368,8 @@ impl Db {
         &self.inbox
     }
 
-    /// A connection. Of what a worker has [in hand](Self::within), none that may lead to a server which does not have all that it rests on.
+    /// A connection. Fails if the server epoch of [`within`](Self::within) is over: the server may
+    /// lack records that the claimed runs depend on.
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         #[cfg(feature = "worker")]
         let acquired = match &self.reserve {
@@ -371,43 +383,43 @@ impl Db {
         Ok(connection)
     }
 
-    /// The same database for a worker: [`acquire`](Self::acquire) succeeds even while bodies hold the whole
-    /// pool.
+    /// The same for a worker: [`acquire`](Self::acquire) succeeds even if bodies hold the pool.
     #[cfg(feature = "worker")]
     pub(crate) fn with_reserve(self) -> Self {
         Self { reserve: Some(Reserve::beside(&self.pool)), ..self }
     }
 
-    /// The same database for what a worker has in hand under one number: once a promoted server has taken the place of the one on which it began there are no
-    /// connections any more. The promoted server may lack records that the worker knows of, and has its leases: their fence would let it write what rests on those.
+    /// The same database for a worker's claimed runs in one server epoch. After a promotion, it
+    /// opens no connections. The promoted server may lack records that the worker knows of. It has
+    /// the worker's leases, so the fence would not stop writes that depend on lost records.
     #[cfg(feature = "worker")]
     pub(crate) fn within(self, era: Arc<ServerEpoch>) -> Self {
         Self { era: Some(era), ..self }
     }
 
-    /// Whether what is in hand rests on a server whose place a promoted one has taken.
+    /// Whether a standby was promoted in place of the server that the claimed runs began on.
     pub(crate) fn is_overtaken(&self) -> bool {
         self.era.as_ref().is_some_and(|era| era.is_over())
     }
 
-    /// Refuses a new connection if another one has shown that a standby was promoted in place of this server.
+    /// Refuses a new connection if the server epoch is over.
     fn check_era(&self) -> Result<(), sqlx::Error> {
         let overtaken = "a promoted server has taken the place of the one that this worker began on; nothing more is written of what it has in hand";
         if self.is_overtaken() { Err(sqlx::Error::Io(io::Error::other(overtaken))) } else { Ok(()) }
     }
 }
 
-/// Where a run is asked about: a pool, and what opens what it gives.
+/// A pool to read a run from, and the sealer that decrypts its payloads.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) pool: PgPool,
     pub(crate) sealer: Sealer,
 }
 
-/// How many codecs of this process seal.
+/// The number of live codecs of this process that encrypt.
 static SEALING: AtomicUsize = AtomicUsize::new(0);
 
-/// One that does.
+/// Counts one such codec until it is dropped.
 #[derive(Debug)]
 struct Sealing;
 
@@ -424,12 +436,12 @@ impl Drop for Sealing {
     }
 }
 
-/// Refuses what a client asks for between the steps of a workflow: a replay would do it again, and waiting there holds the slot of the run.
+/// Refuses a client call between workflow steps: a replay would repeat it, and a wait holds a slot.
 pub(crate) fn not_between_steps() -> Result<(), ClientError> {
     if refuses_effects() { Err(ClientError::BetweenSteps) } else { Ok(()) }
 }
 
-/// A connection of a pool, or why there is none: a pool waits for a server that may be starting, and forgets what it waited for.
+/// A connection, or the reason: a pool that waits for a starting server loses the server's error.
 pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>, ClientError> {
     not_between_steps()?;
     match acquire(pool).await {
@@ -448,7 +460,7 @@ pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
     }
 }
 
-/// The error of who could not connect, with all that tells where to.
+/// The error of a failed connection, with the database, the role and the place.
 pub(crate) fn no_connection(options: &PgConnectOptions, source: sqlx::Error) -> ClientError {
     let (role, port) = (options.get_username(), options.get_port());
     let place = match socket_folder(options) {
@@ -462,37 +474,37 @@ pub(crate) fn no_connection(options: &PgConnectOptions, source: sqlx::Error) -> 
 const NOT_CURRENT: &str = "the schema `runledger` is not in this database, or older than this program, and looking does not change it; nothing was \
                            written; start a worker of this version once, or connect with `Db::connect`, which brings it up to date";
 
-/// What a pool is for.
+/// The purpose of a pool.
 #[derive(Clone, Copy, Debug)]
 enum For {
     Work,
     Looking,
 }
 
-/// Where a statement is carried out: on a pool, on a connection, or in the caller's open transaction.
+/// A target for enqueues and signals: a pool, a connection, or the caller's open transaction.
 pub trait EnqueueTarget<'c>: sealed::Sealed {
     #[doc(hidden)]
     fn via(self) -> Target<'c>;
 }
 
-/// The ways that a [`EnqueueTarget`] takes.
+/// The kinds of an [`EnqueueTarget`].
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Target<'c> {
-    /// A connection of a [`Db`], none of which has a forgotten transaction; the statement is a transaction of its own.
+    /// A connection of a [`Db`], without a forgotten transaction. The statement commits alone.
     Db(&'c Db),
     /// A connection of an application's pool.
     Pool(&'c PgPool),
     /// The open transaction of a [`Db`].
     Tx(&'c mut PgConnection, Sealer),
-    /// A connection of the application, possibly inside a transaction. The sealer encrypts the payloads, if
-    /// it is known.
+    /// An application's connection, possibly in a transaction, with its sealer if known.
     Connection(&'c mut PgConnection, Option<Sealer>),
 }
 
 impl Target<'_> {
-    /// Refuses a connection of the application if functions of other schemas can replace PostgreSQL's own on
-    /// it. Costs a round trip on a connection of the application, and nothing on the sessions of a [`Db`].
+    /// Refuses an application's connection on which functions of other schemas can replace
+    /// PostgreSQL's own. Costs a round trip on such a connection, and nothing on sessions of a
+    /// [`Db`].
     ///
     /// # Errors
     /// [`ClientError::UnsafeSearchPath`], or the database does not answer.
@@ -505,10 +517,10 @@ impl Target<'_> {
         path.map_or(Ok(()), |search_path| Err(ClientError::UnsafeSearchPath { search_path }))
     }
 
-    /// What seals what is written there.
+    /// The sealer for payloads that are written to this target.
     ///
     /// # Errors
-    /// [`ClientError::NoCodec`], where nobody can tell.
+    /// [`ClientError::NoCodec`] if the process encrypts payloads and the target has no codec.
     pub(crate) fn sealer(&self) -> Result<Sealer, ClientError> {
         match self {
             Self::Db(db) => Ok(db.sealer.clone()),
@@ -521,7 +533,7 @@ impl Target<'_> {
     }
 }
 
-/// A connection with the codec and the limits of a database, made by [`Db::on`].
+/// A connection with the codec and the limits of a database. [`Db::on`] creates it.
 #[derive(Debug)]
 #[must_use = "it does nothing by itself"]
 pub struct BoundConnection<'c> {

@@ -1,22 +1,24 @@
-//! The answer of the database, or the news that there is none.
+//! Time limits for replies of the database.
 //!
-//! A connection that a firewall or a lost machine has forgotten stays open and silent for hours. The server's own limits do not help where its reply is
-//! lost, so what a worker must not wait for in vain has a limit here too.
+//! A connection that a firewall or a lost machine has forgotten stays open and silent for hours.
+//! The server's own limits do not help if its reply is lost, so a worker has its own limits.
 
 use std::future::Future;
 use std::io;
 use std::time::Duration;
 
-/// Longer than the server lets a statement of the engine take (30 seconds, `store::session`), so that a slow one is not taken for a lost one.
+/// Longer than the server's limit for a statement of the engine (30 s, `store::session`), so a slow
+/// statement does not count as lost.
 pub(crate) const STATEMENT_LIMIT: Duration = Duration::from_secs(35);
 
-/// How long a listening connection that is asked whether it lives may take to answer.
+/// How long a listening connection may take to answer a ping.
 pub(crate) const PING_LIMIT: Duration = Duration::from_secs(5);
 
-/// Waits for an answer. Where none comes the connection must not be used again.
+/// Waits for a reply. After a timeout, do not use the connection again.
 ///
 /// # Errors
-/// Those of the statement; a timed out [`sqlx::Error::Io`] where nothing has come: the statement may have been carried out.
+/// The error of the statement, or [`sqlx::Error::Io`] with `TimedOut` if no reply came. The
+/// statement may still have taken effect.
 pub(crate) async fn with_timeout<T>(
     within: Duration,
     statement: impl Future<Output = Result<T, sqlx::Error>>,
@@ -31,7 +33,7 @@ pub(crate) async fn with_timeout<T>(
     }
 }
 
-/// Whether [`answered`] has given a statement up, or the network has.
+/// Whether [`with_timeout`] or the network gave up on a statement.
 pub(crate) fn has_timed_out(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut)
 }

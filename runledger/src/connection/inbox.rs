@@ -1,11 +1,14 @@
-//! The inbox of a client: single enqueues that come while one is being committed go together in the next commit.
+//! Group commit of single enqueues: enqueues that arrive during a commit share the next one.
 //!
-//! The first enqueue of an idle inbox goes at once; nothing waits to be joined. Only runs without idempotency keys come here: a key can make its
-//! statement wait for another transaction, and nobody else should wait with it.
+//! The first enqueue of an idle inbox starts at once; it does not wait for others. Only runs
+//! without idempotency keys use the inbox: a key can make the statement wait for another
+//! transaction, and the other runs would wait with it.
 //!
-//! A task serves the inbox while there is something in it. Whoever has put a run in owns the outcome: where the task cannot tell it (the statement
-//! failed, or the task went with its runtime), the run is enqueued again by its owner alone, which is a no-op if it was written. The same where the task
-//! is silent, because nobody drives its runtime: its place is then free for another.
+//! A task serves the inbox while it contains runs. Each caller owns the outcome of its run. If the
+//! task cannot report the outcome (the statement failed, or the runtime of the task shut down), the
+//! caller enqueues the run again, alone; this is a no-op if the run was written. The caller does
+//! the same if the task is silent because nothing drives its runtime. A new task then replaces the
+//! silent one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,27 +25,30 @@ use crate::store::enqueue::{NewRun, enqueue_fresh};
 use crate::store::failover::ServerEpoch;
 use crate::store::session::acquire;
 
-/// The largest batch: beyond it a statement takes longer than the commits that it saves.
+/// The largest batch. Beyond it, a statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 256;
 
-/// How long the connection of an empty inbox is kept for whoever comes next: giving it back and taking another costs a round trip.
+/// How long the task keeps the connection of an empty inbox. Returning it and acquiring another
+/// costs a round trip.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// How long a run may lie in the inbox before its owner takes it out: longer than the task waits for the answer to the statement before it, and then for
-/// a connection. A server that is slow must not make all of them go alone.
+/// How long a run may wait in the inbox before its caller removes it. This is longer than the task
+/// waits for the previous statement and then for a connection: a slow server must not make all runs
+/// go alone.
 const UNTAKEN: Duration = Duration::from_secs(STATEMENT_LIMIT.as_secs() + 10);
 
-/// How long an owner waits beyond that for a run that was taken: longer than the task waits for the answer to its statement.
+/// How much longer a caller waits for a run that the task has taken. The task waits this long for
+/// the reply to its statement.
 const TAKEN: Duration = STATEMENT_LIMIT;
 
-/// What became of a run in the inbox.
+/// The outcome of a run in the inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// It is committed.
+    /// The run is committed.
     Committed,
-    /// No connection became free: it was not sent.
+    /// No connection became free, and the run was not sent.
     NoConnection,
-    /// It may be committed.
+    /// The run may be committed.
     Unknown,
 }
 
@@ -50,16 +56,16 @@ pub(crate) enum Delivery {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     inner: Mutex<Inner>,
-    /// Told when something is put into an inbox that is served.
+    /// Wakes the task when a run arrives.
     more: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     items: Vec<Item>,
-    /// The number of the task that serves it.
+    /// The number of the current task.
     server: Option<u64>,
-    /// How many tasks there have been.
+    /// The number of tasks so far.
     n_servers: u64,
 }
 
@@ -100,13 +106,13 @@ impl Inbox {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// The number of the task that serves the inbox, and whether it has yet to be started.
+    /// The number of the task that serves the inbox, and whether the caller must start it.
     fn served(&mut self) -> (u64, bool) {
         if let Some(number) = self.server {
             return (number, false);
@@ -116,7 +122,7 @@ impl Inner {
         (self.n_servers, true)
     }
 
-    /// Takes a run out that the task has let lie. False where the task has taken it.
+    /// Removes a run that the task has not taken. Returns false if the task has taken it.
     fn take_back(&mut self, run_id: Uuid, number: u64) -> bool {
         let Some(at) = self.items.iter().position(|item| item.run.run_id == run_id) else { return false };
         self.items.swap_remove(at);
@@ -124,7 +130,8 @@ impl Inner {
         true
     }
 
-    /// Lets another task serve the inbox in the place of one that is silent. Should that one go on, it tells the owners of what it has, and stops.
+    /// Lets a new task replace a silent one. If the silent task resumes, it reports the outcomes of
+    /// its runs and stops.
     fn dismiss(&mut self, number: u64) {
         if self.server == Some(number) {
             self.server = None;
@@ -132,7 +139,8 @@ impl Inner {
     }
 }
 
-/// Serves an inbox until it is empty. However it ends, the next item finds the inbox unserved, and the owners of those that are left are told.
+/// Serves an inbox until it is empty. However the task ends, the next run starts a new task, and
+/// the callers of the remaining runs learn that the task is gone.
 struct Server {
     inbox: Arc<Inbox>,
     number: u64,
@@ -160,17 +168,18 @@ impl Server {
             let (runs, owners): (Vec<NewRun>, Vec<_>) =
                 batch.into_iter().map(|item| (item.run, item.delivered)).unzip();
             if let Err(error) = with_timeout(STATEMENT_LIMIT, enqueue_fresh(&mut connection, &runs)).await {
-                // It may be in the middle of an answer that nobody waits for.
+                // The connection may be in the middle of a reply that no code reads.
                 connection.close_on_drop();
                 tracing::debug!(%error, n_runs = runs.len(), "a shared enqueue failed; each run is enqueued again alone");
                 return;
             }
             for owner in owners {
-                // An owner that is gone does not want to know.
+                // The send fails if the caller is gone.
                 let _ = owner.send(Delivery::Committed);
             }
             if pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections() {
-                // Others may wait for a connection: a steady stream of enqueues must not keep this one from them.
+                // Other callers may wait for a connection. A steady stream of enqueues must not
+                // keep this one.
                 drop(connection);
                 let Some(next) = self.connect(&pool).await else { return };
                 connection = next;
@@ -178,7 +187,7 @@ impl Server {
         }
     }
 
-    /// A connection for those that wait. None where there is none and nobody waits any more.
+    /// A connection for the waiting runs. `None` if no run waits any more.
     async fn connect(&mut self, pool: &PgPool) -> Option<PoolConnection<Postgres>> {
         while !self.is_closed {
             let began = Instant::now();
@@ -194,14 +203,14 @@ impl Server {
         None
     }
 
-    /// The next runs to be written. None where another serves the inbox by now.
+    /// Takes the next runs to write. `None` if another task serves the inbox.
     fn take(&self) -> Option<Vec<Item>> {
         let mut inner = self.inbox.inner();
         let n = inner.items.len().min(MAX_BATCH);
         (inner.server == Some(self.number)).then(|| inner.items.drain(..n).collect())
     }
 
-    /// Tells those that have waited as long as the pool lets anybody wait.
+    /// Reports `NoConnection` to callers that have waited as long as the pool allows.
     fn refuse(&self, began: Instant) {
         let mut inner = self.inbox.inner();
         let (late, early) =
@@ -257,7 +266,7 @@ mod tests {
         }
     }
 
-    /// One whose clock goes on when nothing is left to do.
+    /// A runtime whose clock advances when it is idle.
     fn runtime() -> Runtime {
         Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
     }

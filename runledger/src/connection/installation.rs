@@ -1,4 +1,5 @@
-//! Installations and their copies: no worker serves a copy of a database before an operator adopts it.
+//! Installations and their copies. No worker serves a copy of a database before an operator adopts
+//! it.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -13,17 +14,18 @@ use crate::store::installation::{Adopt, adopt, recorded};
 pub struct Adopted {
     /// The id of the installation. The adoption of a copy assigns a new one.
     pub id: Uuid,
-    /// Whether the database was a copy. If false, it was adopted before, and this call wrote nothing.
+    /// Whether the database was a copy. If false, it was adopted before, and this call wrote
+    /// nothing.
     pub was_copy: bool,
 }
 
 impl Db {
     /// Confirms that workers may serve this database although it is a copy of another one.
     ///
-    /// The engine's tables record their cluster and database. A worker that finds them in another cluster or
-    /// database refuses to start ([`ClientError::Copy`]), because the unfinished runs of the copy would
-    /// repeat external effects of the original. Before you adopt a copy, cancel the runs that must not
-    /// repeat.
+    /// The engine's tables record their cluster and database. A worker that finds them in another
+    /// cluster or database refuses to start ([`ClientError::Copy`]), because the unfinished runs of
+    /// the copy would repeat external effects of the original. Before you adopt a copy, cancel the
+    /// runs that must not repeat.
     ///
     /// Costs at most two statements. You can repeat the call.
     ///
@@ -42,8 +44,9 @@ impl Db {
     }
 }
 
-/// Adopts a copy that a template of the same cluster has made and that has no unfinished runs, because nothing in
-/// it can repeat. This makes copies of empty databases, such as those in tests, work without an operator.
+/// Adopts a copy that a template of the same cluster has made and that has no unfinished runs,
+/// because nothing in it can repeat. This makes copies of empty databases, such as those in tests,
+/// work without an operator.
 ///
 /// Clients ignore a failure here: a worker checks again before it starts.
 pub(crate) async fn adopt_if_idle(connection: &mut PgConnection) {
@@ -60,7 +63,7 @@ pub(crate) async fn adopt_if_idle(connection: &mut PgConnection) {
     }
 }
 
-/// Refuses to serve a copy that nobody has adopted.
+/// Refuses to serve a copy that was not adopted.
 #[cfg(feature = "worker")]
 pub(crate) async fn check_home(connection: &mut PgConnection) -> Result<(), ClientError> {
     let recorded = recorded(connection).await?;

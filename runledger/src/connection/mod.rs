@@ -1,4 +1,5 @@
-//! The database as everything else sees it: its address, the pool, transactions, time-outs of statements, and notifications.
+//! The database as the upper layers see it: its address, the pool, transactions, timeouts of
+//! statements, and notifications.
 
 pub(crate) mod client_error;
 pub(crate) mod code_context;

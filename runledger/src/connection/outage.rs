@@ -1,5 +1,5 @@
-//! Logs repeated failures: the first at once, later ones at growing intervals with a count, then the
-//! recovery.
+//! Logs repeated failures: the first at once, later ones at growing intervals with a count, then
+//! the recovery.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,8 @@ const FIRST: Duration = Duration::from_secs(5);
 /// The longest pause between two lines.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// A pause this long between two failures separates outages, because not every caller reports success.
+/// A pause this long between two failures separates outages, because not every caller reports
+/// success.
 const QUIET: Duration = Duration::from_secs(600);
 
 /// The failures of one loop, or of one operation that many runs share.
@@ -32,8 +33,8 @@ struct Failing {
 /// A failure to log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// The number of failures since the last line that were not logged. `None` instead of 0 omits the field
-    /// from the event.
+    /// The number of failures since the last line that were not logged. `None` instead of 0 omits
+    /// the field from the event.
     pub(crate) n_suppressed: Option<u64>,
 }
 
@@ -44,8 +45,8 @@ pub(crate) struct Recovery {
     pub(crate) lasted: Duration,
 }
 
-/// Logs a failure as a warning if its outage has a line for it, with the number of failures since the last line.
-/// `static` stands for an outage of the place of the call.
+/// Logs a failure as a warning if its outage has a line for it, with the number of failures since
+/// the last line. `static` gives each call site an outage of its own.
 macro_rules! warn_outage {
     (static, $($event:tt)+) => {{
         static OUTAGE: $crate::connection::outage::Outage = $crate::connection::outage::Outage::new();

@@ -1,4 +1,4 @@
-//! Panics of bodies, caught and recorded with their place.
+//! Catches panics of bodies and records them with their place.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -11,12 +11,12 @@ use crate::model::failure::{Failure, FailureKind};
 use crate::model::panic::caught;
 
 thread_local! {
-    /// Whether this thread is polling a body, whose panics are ours to report.
+    /// Whether this thread is polling a body, so the engine reports its panics.
     static IN_BODY: Cell<bool> = const { Cell::new(false) };
     static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Calls code of the program: a panic is a failure, with its place.
+/// Calls code of the program. Returns a panic as a failure with its place.
 pub(crate) fn contained<T>(code: impl FnOnce() -> T) -> Result<T, Failure> {
     install_hook();
     let outer = IN_BODY.replace(true);
@@ -25,19 +25,19 @@ pub(crate) fn contained<T>(code: impl FnOnce() -> T) -> Result<T, Failure> {
     called
 }
 
-/// A body whose panics become failures, wherever it is dropped too.
+/// A body whose panics become failures, including a panic while it is dropped.
 pub(crate) struct Caught<F> {
     body: Option<F>,
     site: CodeContext,
 }
 
 impl<F> Caught<F> {
-    /// A body that stands at this site.
+    /// Wraps a body that runs in this context.
     pub(crate) fn new(site: CodeContext, body: F) -> Self {
         Self { body: Some(body), site }
     }
 
-    /// Drops the body: its failure, where a destructor panics.
+    /// Drops the body. Returns a failure if a destructor panics.
     pub(crate) fn discard(&mut self) -> Option<Failure> {
         let body = self.body.take()?;
         contained(|| drop(body)).err()
@@ -64,14 +64,16 @@ impl<F: Future + Unpin> Future for Caught<F> {
 impl<F> Drop for Caught<F> {
     fn drop(&mut self) {
         if let Some(failure) = self.discard() {
-            // What it said may be what payloads have; the program's own hook has been told.
+            // The log omits the message, which may contain payloads. The program's own hook has
+            // already received it.
             let location = failure.location.as_deref().unwrap_or_default();
             tracing::error!(location, "a body that was dropped before its end panicked in a destructor");
         }
     }
 }
 
-/// Keeps the place of a panic of a body for [`failure`]. The program's own hook is told of it as of every panic.
+/// Stores the place of a body's panic for [`failure`]. The program's own hook still receives every
+/// panic.
 fn install_hook() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

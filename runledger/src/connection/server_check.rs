@@ -6,7 +6,8 @@ use super::client_error::ClientError;
 use super::source::shown_host;
 use crate::store::server::{OLDEST_VERSION, Server, socket_folder};
 
-/// Refuses a server without a feature that the statements need, and a database that cannot store every text.
+/// Refuses a server that is too old for the statements, and a database that cannot store every
+/// text.
 pub(crate) fn check_server(server: &Server) -> Result<(), ClientError> {
     if server.version_num < OLDEST_VERSION {
         return Err(ClientError::ServerTooOld { version: server.version.clone() });
@@ -21,7 +22,7 @@ pub(crate) fn check_server(server: &Server) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Refuses a read-only server, and a role whose own tables would be created in our schema.
+/// Refuses a read-only server, and a role whose own tables would be created in the engine's schema.
 pub(crate) fn check_writable(server: Server, options: &PgConnectOptions) -> Result<(), ClientError> {
     let why = match (server.in_recovery, server.read_only) {
         (true, _) => "a standby",

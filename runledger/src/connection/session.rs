@@ -14,7 +14,7 @@ use crate::store::error::unopened;
 use crate::store::failover::ServerEpoch;
 use crate::store::session::{connect, for_engine, for_writer};
 
-/// The way to connections for the engine's own statements.
+/// Opens connections for the engine's own statements.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     db: Db,
@@ -30,7 +30,8 @@ impl Session {
         &self.db
     }
 
-    /// A connection of the pool with the engine's settings. It is closed when it is dropped, so that no user's statement meets them.
+    /// A connection of the pool with the engine's settings. It closes when it is dropped, so no
+    /// user's statement runs with these settings.
     pub(crate) async fn open(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.open_with(for_engine).await
     }
@@ -50,22 +51,24 @@ impl Session {
         Ok(connection)
     }
 
-    /// The same session for the runs that a worker executes under one number.
+    /// The same session for a worker's claimed runs in one server epoch.
     pub(crate) fn within(self, era: Arc<ServerEpoch>) -> Self {
         Self { db: self.db.within(era), ..self }
     }
 
-    /// Whether what is in hand rests on a server whose place a promoted one has taken.
+    /// Whether a standby was promoted in place of the server that the claimed runs began on.
     pub(crate) fn is_overtaken(&self) -> bool {
         self.db.is_overtaken()
     }
 
-    /// Whether the pool is large enough for maintenance to keep a connection of it: the claimer, a writer, a body and short work need one each.
+    /// Whether the pool is large enough for maintenance to keep a connection. The claimer, a
+    /// writer, a body and short statements need one each.
     pub(crate) fn has_room(&self) -> bool {
         self.db.pool().options().get_max_connections() >= 5
     }
 
-    /// A connection beside the pool with the engine's settings, for a farewell that bodies which hold the whole pool must not prevent.
+    /// A connection outside the pool with the engine's settings. A worker uses it to sign off while
+    /// bodies hold the whole pool.
     pub(crate) async fn open_beside(&self) -> Result<PgConnection, sqlx::Error> {
         self.with_timeout(async {
             let mut connection = connect(&engine_options(&self.db)).await?;
@@ -75,8 +78,9 @@ impl Session {
         .await
     }
 
-    /// Waits for the answer to a claim, with any lease longer than the server's own time limit. A claim that the server
-    /// continued after the worker has given up would keep its runs locked.
+    /// Waits for the reply to a claim, for longer than the server's own time limit even if the
+    /// lease is short. If the worker gave up while the server continued, the claim would keep its
+    /// runs locked.
     pub(crate) async fn answered_claim<T>(
         &self,
         claim: impl Future<Output = Result<T, sqlx::Error>>,
@@ -84,7 +88,7 @@ impl Session {
         with_timeout(self.patience.max(STATEMENT_LIMIT), claim).await
     }
 
-    /// The answer to a statement of the engine, or an error where none comes; the connection must be given up then.
+    /// Waits for the reply to a statement of the engine. After an error, close the connection.
     pub(crate) async fn with_timeout<T>(
         &self,
         statement: impl Future<Output = Result<T, sqlx::Error>>,

@@ -1,4 +1,4 @@
-//! Chooses the database of a program that names none in its code, and reads addresses.
+//! Chooses the database of a program whose code names none, and parses addresses.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -31,9 +31,10 @@ impl Build {
         Self { has_embedded: cfg!(all(feature = "dev", unix)), has_debug_assertions: cfg!(debug_assertions) };
 }
 
-/// Chooses the database from `url`, the value of `DATABASE_URL`. Without a value, a debug build uses the
-/// embedded server. A release build returns an error: cargo enables `dev` for the whole program if any crate
-/// asks for it, and production data must not end up in a folder without backups.
+/// Chooses the database from `url`, the value of `DATABASE_URL`. Without a value, a debug build
+/// uses the embedded server. A release build returns an error: cargo enables `dev` for the whole
+/// program if any crate asks for it, and production data must not end up in a folder without
+/// backups.
 pub(crate) fn choose(url: Option<OsString>, build: Build) -> Result<Source, ClientError> {
     match url.filter(|url| !url.is_empty()) {
         Some(url) => text("DATABASE_URL", url).map(Source::Url),
@@ -50,12 +51,12 @@ pub(crate) fn text(name: &str, url: OsString) -> Result<String, ClientError> {
     })
 }
 
-/// A host as it stands in an address: an IPv6 address has brackets.
+/// A host as written in an address: an IPv6 address has brackets.
 pub(crate) fn shown_host(host: &str) -> Cow<'_, str> {
     if host.contains(':') { format!("[{host}]").into() } else { host.into() }
 }
 
-/// The settings of an address whose values may have an `@`.
+/// The settings of an address whose values may contain an `@`.
 const WITH_TEXTS: [&str; 13] = [
     "user",
     "password",
@@ -75,8 +76,9 @@ const WITH_TEXTS: [&str; 13] = [
 /// Parses an address.
 ///
 /// # Errors
-/// [`ClientError::Address`]. An `@` behind the host belongs to a password with an unescaped `/`, `?` or `#`. The
-/// driver would take parts of that password for a port and a database, and errors would show them.
+/// [`ClientError::Address`]. An `@` after the host belongs to a password with an unescaped `/`, `?`
+/// or `#`. The driver would take parts of that password for a port and a database, and errors would
+/// show them.
 pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
     let url = url.trim();
     let is_ours =
@@ -105,7 +107,7 @@ pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
     }
     let options: PgConnectOptions = url.parse().map_err(ClientError::Address)?;
     let host = options.get_host().to_owned();
-    // The driver keeps the brackets of `[::1]`, and would look them up as a part of a name.
+    // The driver keeps the brackets of `[::1]`, and would resolve them as part of a host name.
     Ok(match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         Some(ipv6) => options.host(ipv6),
         None => options,

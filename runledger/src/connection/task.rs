@@ -1,4 +1,4 @@
-//! The one way to spawn: every task is named, owned and joined.
+//! The only way to spawn: every task is named, owned and joined.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 #[cfg(feature = "worker")]
 use tokio::task::JoinSet;
 
-/// Spawns a task. `name` tells it in traces.
+/// Spawns a task. Traces show its `name`.
 pub(crate) fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -17,8 +17,9 @@ where
     tokio::spawn(future)
 }
 
-/// Carries out work to its end, whether whoever waits for it polls, is dropped or does not: what such work holds is not held for as long as a program likes.
-/// The work is told when nobody waits for it any more.
+/// Spawns work that runs to its end even if its caller is dropped or stops polling. So the
+/// resources of the work do not stay locked for as long as the caller likes. The work learns
+/// through [`Abandoned`] when its caller is gone.
 pub(crate) async fn spawn_detached<F>(name: &'static str, work: impl FnOnce(Abandoned) -> F) -> F::Output
 where
     F: Future + Send + 'static,
@@ -35,12 +36,12 @@ where
     }
 }
 
-/// Tells work that is carried out apart whether anybody waits for it.
+/// Tells detached work whether its caller still waits.
 #[derive(Debug)]
 pub(crate) struct Abandoned(oneshot::Sender<()>);
 
 impl Abandoned {
-    /// What a future gives; none where nobody waits for the work any more, before it has given that.
+    /// The output of `future`. `None` if the caller is gone first.
     pub(crate) async fn or<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -50,7 +51,7 @@ impl Abandoned {
     }
 }
 
-/// Spawns one of the tasks that live and end together.
+/// Spawns a task into a set whose tasks live and end together.
 #[cfg(feature = "worker")]
 pub(crate) fn spawn_on(
     tasks: &mut JoinSet<()>,
@@ -61,8 +62,8 @@ pub(crate) fn spawn_on(
     tasks.spawn(future);
 }
 
-/// Returns when a flag is raised, or nobody is left to raise it.
+/// Returns when the flag is raised, or when its sender is gone.
 pub(crate) async fn raised(flag: &mut watch::Receiver<bool>) {
-    // The guard of the value must not live on: whoever selects on this is sent between threads.
+    // Drops the guard of the value: callers that select on this future move between threads.
     let _ = flag.wait_for(|raised| *raised).await.is_ok();
 }

@@ -9,8 +9,8 @@ use crate::store::session::commit_whole;
 
 /// An open transaction. It dereferences to a connection of sqlx: `query.execute(&mut **tx)`.
 ///
-/// In a body with `#[inject] tx: &mut Tx` it is committed together with the record of the step or run, and rolled back when the body fails; its
-/// writes are committed once, however often the body is tried.
+/// In a body with `#[inject] tx: &mut Tx`, it commits together with the record of the step or run,
+/// and rolls back when the body fails. Its writes commit once, however many attempts the body has.
 #[derive(Debug)]
 pub struct Tx(Transaction<'static, Postgres>, Sealer);
 
@@ -23,24 +23,24 @@ impl Tx {
         &self.1
     }
 
-    /// Commits. Not for the `tx` of a transactional body, which is borrowed.
+    /// Commits the transaction. Not available for the borrowed `tx` of a transactional body.
     ///
     /// # Errors
-    /// As [`Transaction::commit`].
+    /// Same as [`Transaction::commit`].
     pub async fn commit(self) -> Result<(), sqlx::Error> {
         self.0.commit().await
     }
 
-    /// Commits, with the savepoints that a body has forgotten (`std::mem::forget`). [`Transaction::commit`] would
-    /// release the innermost savepoint instead, and report success.
+    /// Commits, including savepoints that a body has forgotten (`std::mem::forget`).
+    /// [`Transaction::commit`] would only release the innermost savepoint, and report success.
     pub(crate) async fn commit_whole(mut self) -> Result<(), sqlx::Error> {
         commit_whole(&mut self.0).await
     }
 
-    /// Rolls back; so does dropping it.
+    /// Rolls back, like dropping the transaction.
     ///
     /// # Errors
-    /// As [`Transaction::rollback`].
+    /// Same as [`Transaction::rollback`].
     pub async fn rollback(self) -> Result<(), sqlx::Error> {
         self.0.rollback().await
     }

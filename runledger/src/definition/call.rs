@@ -1,4 +1,4 @@
-//! A call of a job: its name, its encoded arguments and its options, as a value.
+//! A call of a job as a value: its name, its encoded arguments and its options.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,25 +18,27 @@ use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::model::version::{FIRST, stored_name};
 use crate::store::enqueue::NewRun;
 
-/// A call of the job `J`: what the annotated function returns. It does nothing by itself.
+/// A call of the job `J`, which the annotated function returns. It does nothing until you use it.
 ///
-/// [`enqueue`](Self::enqueue) makes it a run of its own; `wf.run(call)` makes it a step of a workflow, `wf.start(call)` a child run.
+/// [`enqueue`](Self::enqueue) creates a separate run. In a workflow, `wf.run(call)` executes the
+/// call as a step, and `wf.start(call)` starts a child run.
 #[must_use = "a call does nothing until it is enqueued, or run by a workflow"]
 pub struct Call<J> {
     pub(crate) request: Request,
-    /// What tells this call of a step from others of the same job.
+    /// Distinguishes this step from other calls of the same job.
     pub(crate) key: Option<String>,
     marker: PhantomData<fn() -> J>,
 }
 
-/// A call without its type: what [`enqueue_all`](crate::client::enqueue::enqueue_all) takes, so that one batch may hold calls of several jobs.
+/// A call without its type. [`enqueue_all`](crate::client::enqueue::enqueue_all) takes it, so one
+/// batch can contain calls of several jobs.
 #[must_use = "a call does nothing until it is enqueued"]
 #[derive(Debug)]
 pub struct AnyCall {
     pub(crate) request: Request,
 }
 
-/// What is asked for.
+/// The contents of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) job: Cow<'static, str>,
@@ -47,118 +49,151 @@ pub(crate) struct Request {
     pub(crate) tenant: Option<String>,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) active_key: Option<String>,
-    /// The version that a call by name asks for. The name of a typed call has its version.
+    /// The requested version of a call by name. A typed call has its version in its name.
     pub(crate) version: Option<u32>,
-    /// What the name came from. A call by name has none until it is looked up, and none at all where this program does not have the code.
+    /// The definition of the job. A call by name has `None` until the client looks the name up, and
+    /// keeps `None` if this program does not have the code.
     pub(crate) definition: Option<&'static Definition>,
 }
 
-/// The options that a typed call and an untyped one have in common: each changes `self.request`.
+/// The options of typed and untyped calls. Each method changes `self.request`.
 macro_rules! options {
     () => {
-        /// At most one run of this job, tenant and key exists. The same request again gives the same run; another request under the same key is
-        /// refused. 1 to 256 bytes.
+        /// Sets the idempotency key: at most one run exists per tenant, job and key. 1 to 256
+        /// bytes.
         ///
-        /// A job that was renamed keeps its keys: the oldest of its names counts, which is the first of its `aliases` where it has some. A call by name
-        /// in a program without the code of the job counts under the name that it gives.
+        /// The same request again returns the same run. A different request under the same key is
+        /// refused.
+        ///
+        /// A renamed job keeps its keys: they belong to its oldest name, which is the first of its
+        /// `aliases` if it has any. If the program does not have the code of the job, the keys of a
+        /// call by name belong to the name in the call.
         pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
             self.request.idempotency_key = Some(key.into());
             self
         }
 
-        /// At most one run of this job, tenant and key goes on: while there is one that has not ended, another is refused with
-        /// [`ClientError::Active`], which names it. 1 to 256 bytes.
+        /// Sets the active key: at most one run per tenant, job and key is live. 1 to 256 bytes.
         ///
-        /// It says nothing of runs that have ended; an [`idempotency_key`](Self::idempotency_key) is for the same request, sent again. A call may have both: the same
-        /// request again gives the run that is there. A run that is made of this one by `rerun`, `fork` or `revive` has the key too, and is refused like any other.
-        /// A job that was renamed keeps its keys, as those.
+        /// While a run with this key is live, another enqueue is refused with
+        /// [`ClientError::Active`], which names the live run. Finished runs do not matter. To make
+        /// a repeated request safe, use an [`idempotency_key`](Self::idempotency_key). A call may
+        /// have both keys: the same request again returns the existing run.
         ///
-        /// Costs one statement at the enqueue, in a transaction of its own with that, which waits for one that has just given the key to another run; other runs
-        /// cost nothing.
+        /// A new run from `rerun`, `fork` or `revive` has the same active key, and the same check
+        /// applies to it. A renamed job keeps its active keys, like its idempotency keys.
+        ///
+        /// # Cost
+        /// One more statement, in one transaction with the enqueue. The statement waits for a
+        /// transaction that is just giving the key to another run. Runs without an active key cost
+        /// nothing.
         pub fn active_key(mut self, key: impl Into<String>) -> Self {
             self.request.active_key = Some(key.into());
             self
         }
 
-        /// The run needs a permit of this resource while a worker has it: of the runs that need one, in whatever job, queue and tenant, at most as many are with workers
-        /// at the same time as the resource has permits. One, unless [`Db::set_permits`](crate::Db::set_permits) says otherwise. The others stay in their queues, and cost
-        /// no attempt and no slot meanwhile. 1 to 256 bytes, such as `gpu` or `account 7`.
+        /// Requires a permit of a resource, such as `gpu` or `account 7`. 1 to 256 bytes.
         ///
-        /// A permit belongs to an attempt: it is held from the claim until the attempt has ended, also one that is cancelled and takes its time, or whose process was killed and has
-        /// not been found out yet. Between two attempts, and while a workflow waits without a worker, others may have it. A worker that was stopped for longer than its
-        /// lease may still be in the body when another has the permit: who must exclude that passes `context.idempotency_key()` on.
+        /// Across all jobs, queues and tenants, at most as many runs execute at once as the
+        /// resource has permits. The default is one permit;
+        /// [`Db::set_permits`](crate::Db::set_permits) changes it. The other runs stay queued, and
+        /// use no attempt and no worker slot.
         ///
-        /// Costs nothing at the enqueue, and a look and a claim of their own for such runs; others cost nothing. A step that runs in its workflow cannot have one: start it
-        /// as a run of its own (`wf.start`).
+        /// An attempt holds its permit from claim to outcome. That includes a cancelled body that
+        /// is still shutting down, and a run whose worker died but is not yet detected as dead. A
+        /// run holds no permit between two attempts, or while a workflow waits without a worker.
+        ///
+        /// A worker that was paused for longer than its lease may still execute its old body after
+        /// another run got the permit. If that must not happen, pass `context.idempotency_key()` to
+        /// the resource.
+        ///
+        /// A step that runs inside its workflow cannot have a resource. Start it as a child
+        /// instead: `wf.start(call.resource("gpu"))`.
+        ///
+        /// # Cost
+        /// Nothing at the enqueue. Workers use a separate scan and a separate claim for runs with a
+        /// resource. Other runs cost nothing.
         pub fn resource(mut self, name: impl Into<String>) -> Self {
             self.request.options.resource = Some(name.into());
             self
         }
 
-        /// Says something of the run for whoever looks at it: its [`RunInfo`](crate::RunInfo) has it. It is part of the request, and in clear text also where payloads are sealed. Names of
-        /// 1 to 256 bytes, and 16 KiB of JSON text with all values; the same name again replaces the value.
+        /// Attaches a metadata value to the run, which [`RunInfo`](crate::RunInfo) shows.
+        ///
+        /// Metadata is part of the request, and is never encrypted, even if payloads are. A name
+        /// has 1 to 256 bytes. All names and values together have at most 16 KiB as JSON. The same
+        /// name again replaces the value.
         pub fn metadata(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
             self.request.options.metadata.insert(name.into(), value.into());
             self
         }
 
-        /// The organisation that the run belongs to. 1 to 256 bytes; none by default.
+        /// Sets the tenant: the organisation that the run belongs to. 1 to 256 bytes; the default
+        /// is none.
         pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
             self.request.tenant = Some(tenant.into());
             self
         }
 
-        /// Another queue than the job's own.
+        /// Replaces the queue of the job.
         pub fn queue(mut self, queue: impl Into<String>) -> Self {
             self.request.options.queue = Some(queue.into());
             self
         }
 
-        /// Another priority than the job's own. Higher ones are claimed first; the default is 0.
+        /// Replaces the priority of the job. Workers claim higher priorities first; the default is
+        /// 0.
         pub fn priority(mut self, priority: i16) -> Self {
             self.request.options.priority = Some(priority);
             self
         }
 
-        /// Starts no earlier than `delay` after the enqueue, by the database's clock. At most 100 years.
+        /// Delays the start by `delay` after the enqueue, by the database's clock. At most 100
+        /// years.
         pub fn delay(mut self, delay: Duration) -> Self {
             self.request.options.set_delay(delay);
             self
         }
 
-        /// Starts no earlier than this instant, by the database's clock: at once where it has passed. At most 100 years ahead.
+        /// Delays the start until `instant`, by the database's clock. A past instant means now. At
+        /// most 100 years ahead.
         pub fn start_at(mut self, instant: SystemTime) -> Self {
             self.request.options.set_start_at(instant);
             self
         }
 
-        /// Another number of attempts than the job's own; at least 1.
+        /// Replaces the number of attempts of the job. At least 1.
         pub fn max_attempts(mut self, attempts: u32) -> Self {
             self.request.options.set_max_attempts(attempts);
             self
         }
 
-        /// Another time limit for one attempt than the job's own.
+        /// Replaces the timeout of the job for one attempt.
         pub fn timeout(mut self, timeout: Duration) -> Self {
             self.request.options.set_timeout(timeout);
             self
         }
 
-        /// The run must end within this time of its start instant (the enqueue, or what `delay` or `start_at` say), whatever it does then: queued, asleep,
-        /// waiting, paused, running, and over all its attempts. At most 100 years; the default is the `deadline` of the job, where the calling program has
-        /// its code and it has one.
+        /// Limits the time from the start instant of the run to its end. At most 100 years.
         ///
-        /// Afterwards it is cancelled, with that as the reason, and with it what it has started: a run that no worker holds by the next heartbeat of any
-        /// worker, a running one at its next await. Where no worker lives, nobody does it. A run that is made of this one by `rerun`, `fork` or
-        /// `revive` has as long from its own start.
+        /// The start instant is the enqueue, or the instant that `delay` or `start_at` sets. The
+        /// time limit covers all attempts and all states: queued, sleeping, waiting, paused and
+        /// running. The default is the `deadline` of the job, if the calling program has its code.
         ///
-        /// Costs one statement at the enqueue, in a transaction of its own with that; runs without a deadline cost nothing.
+        /// When the deadline passes, a worker cancels the run and its descendants, with the
+        /// deadline as the reason. An unclaimed run is cancelled by the next heartbeat of any
+        /// worker, a running one at its next await. Without a live worker, nothing cancels the run.
+        /// A new run from `rerun`, `fork` or `revive` has the same time from its own start.
+        ///
+        /// # Cost
+        /// One more statement, in one transaction with the enqueue. Runs without a deadline cost
+        /// nothing.
         pub fn deadline(mut self, deadline: Duration) -> Self {
             self.request.options.set_deadline(deadline);
             self
         }
 
-        /// Other delays between attempts than the job's own: the first, and the largest.
+        /// Replaces the retry delays of the job: the first and the largest.
         pub fn backoff(mut self, first: Duration, cap: Duration) -> Self {
             let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
             self.request.options.backoff_ms = Some((millis(first), millis(cap)));
@@ -168,7 +203,7 @@ macro_rules! options {
 }
 
 impl<J: Job> Call<J> {
-    /// The same call once more.
+    /// Clones the call.
     #[cfg(feature = "testing")]
     pub(crate) fn again(&self) -> Self {
         Self { request: self.request.clone(), key: self.key.clone(), marker: PhantomData }
@@ -180,7 +215,8 @@ impl<J: Job> Call<J> {
         Self { request, key: None, marker: PhantomData }
     }
 
-    /// Tells this call of a step from others of the same job: its step is `job[key]`. Without a key, calls are counted: `job`, `job#2`.
+    /// Distinguishes this step from other calls of the same job: the step is `job[key]`. Calls
+    /// without a key are counted: `job`, `job#2`.
     pub fn key(mut self, key: impl fmt::Display) -> Self {
         self.key = Some(key.to_string());
         self
@@ -190,13 +226,18 @@ impl<J: Job> Call<J> {
 }
 
 impl AnyCall {
-    /// A call of a job by its name alone, for programs that do not have its code. `input` is the object of its arguments by name.
+    /// Creates a call of a job by its name, for programs without its code. `input` is an object
+    /// with the arguments by name.
     ///
-    /// Where this program has the code it is the newest version of that, otherwise the first: [`version`](Self::version) asks for another.
+    /// If this program has the code, the call uses the newest version, otherwise version 1. Set
+    /// another with [`version`](Self::version).
     ///
-    /// The name is checked against the jobs of this program and of the living workers when it is enqueued. Queue and priority are the job's own where
-    /// this program has its code, otherwise `default` and 0. An idempotency key belongs to the job's oldest name; without the code, to the name given
-    /// here, so give the oldest one where the key should meet those of programs that have the code.
+    /// The enqueue checks the name against the jobs of this program and of the live workers. Queue
+    /// and priority are those of the job if this program has its code, otherwise `default` and 0.
+    ///
+    /// An idempotency key belongs to the oldest name of the job. Without the code, it belongs to
+    /// the name in the call. Use the oldest name if the key must match the keys of programs that
+    /// have the code.
     pub fn by_name<T: serde::Serialize + ?Sized>(job: impl Into<String>, input: &T) -> Self {
         let request = Request {
             job: Cow::Owned(job.into()),
@@ -213,8 +254,8 @@ impl AnyCall {
         Self { request }
     }
 
-    /// The version of the code that the run is pinned to, where the job is named by hand. That of a typed call is the one of its function, whatever is said
-    /// here.
+    /// Sets the version of the code that the run is pinned to. Typed calls have the version of
+    /// their function and ignore this value.
     pub fn version(mut self, version: u32) -> Self {
         self.request.version = Some(version.max(FIRST));
         self
@@ -222,7 +263,7 @@ impl AnyCall {
 
     options!();
 
-    /// The same call as one of a job that gives the same, for steps of the engine.
+    /// The same call as one of a job with the same output, for steps of the engine.
     pub(crate) fn typed<J>(self, key: String) -> Call<J> {
         Call { request: self.request, key: Some(key), marker: PhantomData }
     }
@@ -250,30 +291,31 @@ impl Request {
         }
     }
 
-    /// Takes queue and priority from the job's definition, for a call that was made by name, and the name under which its runs are stored.
+    /// Adopts queue and priority from the job's definition, and the stored name, for a call by
+    /// name.
     pub(crate) fn adopt(&mut self, definition: &'static Definition, stored: Cow<'static, str>) {
         self.definition = Some(definition);
         (self.queue, self.priority) = (Cow::Borrowed(definition.queue), definition.priority);
         self.job = stored;
     }
 
-    /// The first option that was said and is not one of these.
+    /// The first option that is set and not in `known`.
     pub(crate) fn said_beyond(&self, known: &[&str]) -> Option<&'static str> {
         let of_options = self.options.first_difference_beyond(&RequestOptions::default(), known);
         of_options.or_else(|| self.identity_said())
     }
 
-    /// The part of a run's identity that was said, if one was.
+    /// The part of the run's identity that is set, if any.
     pub(crate) fn identity_said(&self) -> Option<&'static str> {
         identity_said(self.tenant.as_deref(), self.active_key.as_deref(), self.idempotency_key.as_deref())
     }
 
-    /// The name that its job had first, as far as this program knows it.
+    /// The oldest name of the job that this program knows.
     pub(crate) fn oldest_name(&self) -> &str {
         self.definition.map_or(&*self.job, |definition| definition.oldest_name())
     }
 
-    /// Checks everything and gives the run to be written.
+    /// Checks the request and returns the run to write.
     pub(crate) fn into_new_run(self) -> Result<NewRun<Plain>, ClientError> {
         let queue = match &self.options.queue {
             Some(queue) => queue.clone(),
@@ -328,7 +370,7 @@ impl Request {
     }
 }
 
-/// The key of a run of this job, or graph, while it goes on.
+/// The active key of a run of this job or graph.
 ///
 /// # Errors
 /// [`ClientError::Name`].
@@ -337,10 +379,11 @@ pub(crate) fn active_key(job: &str, key: &str) -> Result<ActiveKey, ClientError>
     Ok(ActiveKey { job: job.to_owned(), key: key.to_owned() })
 }
 
-/// Checks what is said of a run, or graph.
+/// Checks the metadata of a run or graph.
 ///
 /// # Errors
-/// [`ClientError::Name`], or the call cannot be stored, or it is too large.
+/// [`ClientError::Name`], or [`ClientError::Config`] if a value cannot be stored or the metadata is
+/// too large.
 pub(crate) fn check_metadata(metadata: &Metadata) -> Result<(), ClientError> {
     for (name, value) in metadata {
         check_key("name of metadata", name)?;
@@ -360,7 +403,8 @@ pub(crate) fn check_metadata(metadata: &Metadata) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// The option that puts the start further ahead than any plan reaches, and than the database's own range before long.
+/// The option that starts the run too far ahead. The limit is far beyond any plan, and well within
+/// the range of the database.
 fn too_far_ahead(options: &RequestOptions) -> Option<&'static str> {
     let now = Timestamp::from(SystemTime::now());
     let is_far = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or(0)) > FURTHEST;
@@ -374,12 +418,11 @@ fn too_far_ahead(options: &RequestOptions) -> Option<&'static str> {
 
 impl<J> fmt::Debug for Call<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the input: payloads stay out of logs.
+        // Omits the input: payloads stay out of logs.
         f.debug_struct("Call").field("job", &self.request.job).field("key", &self.key).finish_non_exhaustive()
     }
 }
 
-/// Whether a definition is a workflow.
 pub(crate) fn is_workflow(definition: &Definition) -> bool {
     definition.kind == Kind::Workflow
 }

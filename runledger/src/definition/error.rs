@@ -1,4 +1,4 @@
-//! What a job's body returns when it fails.
+//! The error that the body of a job returns.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,40 +8,42 @@ use crate::connection::client_error::ClientError;
 use crate::definition::step_error::StepError;
 use crate::model::failure::{Failure, FailureKind, Retry};
 
-/// A body's result.
+/// The result of a body.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
-/// The error of a job's or workflow's body: any error, with what it asks of the retry policy.
+/// The error of a job's or workflow's body: any error, and how to retry it.
 ///
-/// `?` turns every error into one: those of the standard library, of `sqlx` and of `anyhow`, and plain text. Such an error is retried as the job's
-/// policy says. [`Error::terminal`] is never retried; [`Error::retry_after`] names its delay; [`ResultExt`] does the same for any `Result`.
+/// `?` converts every error: those of the standard library, of `sqlx` and of `anyhow`, and plain
+/// text. Such an error follows the job's retry policy. [`Error::terminal`] prevents retries, and
+/// [`Error::retry_after`] sets the delay. [`ResultExt`] does the same for any `Result`.
 ///
-/// Like `anyhow::Error`, it does not implement [`std::error::Error`] itself, since it could not be made from every error then.
+/// Like `anyhow::Error`, this type does not implement [`std::error::Error`]; otherwise `?` could
+/// not convert every error.
 pub struct Error {
     source: BoxError,
     retry: Retry,
 }
 
 impl Error {
-    /// An error that no retry mends: the run, or the step, fails at once.
+    /// Creates an error that is not retried: the run, or the step, fails at once.
     pub fn terminal(error: impl Into<BoxError>) -> Self {
         Self { source: error.into(), retry: Retry::Never }
     }
 
-    /// An error after which the next attempt begins after `delay`, as long as the policy has attempts left.
+    /// Creates an error that is retried after `delay`, while attempts are left.
     pub fn retry_after(error: impl Into<BoxError>, delay: Duration) -> Self {
         Self { source: error.into(), retry: Retry::After(delay) }
     }
 
-    /// The error underneath.
+    /// The wrapped error.
     #[must_use]
     pub fn as_std(&self) -> &(dyn StdError + 'static) {
         self.source.as_ref()
     }
 
-    /// What is recorded of it.
+    /// The failure to record.
     pub(crate) fn to_failure(&self) -> Failure {
         Failure::from_chain_of(FailureKind::Error, self.as_std(), parts)
     }
@@ -50,7 +52,7 @@ impl Error {
         match self.retry {
             Retry::Policy => match (find::<Mark>(self.as_std()), find::<StepError>(self.as_std())) {
                 (Some(mark), _) => mark.retry,
-                // A step that was wrong before it began is wrong again.
+                // A set-up error of a step would occur again.
                 (None, Some(step)) if step.failure().kind == FailureKind::Setup => Retry::Never,
                 (None, None) if asks_between_steps(self.as_std()) => Retry::Never,
                 (None, _) => Retry::Policy,
@@ -78,15 +80,15 @@ impl fmt::Display for Error {
     }
 }
 
-/// Classifies the error of any `Result` for the retry policy.
+/// Sets how the retry policy treats the error of any `Result`.
 pub trait ResultExt<T> {
-    /// Never retried.
+    /// Prevents retries.
     ///
     /// # Errors
     /// The error, marked as terminal.
     fn terminal(self) -> std::result::Result<T, Classified>;
 
-    /// Retried after `delay`, as long as the policy has attempts left.
+    /// Retries after `delay`, while attempts are left.
     ///
     /// # Errors
     /// The error, with its delay.
@@ -103,11 +105,13 @@ impl<T, E: Into<BoxError>> ResultExt<T> for std::result::Result<T, E> {
     }
 }
 
-/// An error with what it asks of the retry policy. Unlike [`Error`] it is a [`std::error::Error`], so it passes through `anyhow` and others.
+/// An error and how to retry it. Unlike [`Error`] it is a [`std::error::Error`], so it can pass
+/// through `anyhow` and similar types.
 #[derive(Debug)]
 pub struct Classified(Mark);
 
-/// The error and its class, as the source of [`Classified`]: wrappers such as `anyhow` hide the type of what they wrap, but not its source.
+/// The error and its class, as the source of [`Classified`]: wrappers such as `anyhow` hide the
+/// type of the wrapped error, but not its source.
 #[derive(Debug)]
 struct Mark {
     error: BoxError,
@@ -144,13 +148,13 @@ impl StdError for Mark {
     }
 }
 
-/// Whether it is that of a workflow which does between its steps what belongs into one, and would do so again.
+/// Whether a workflow used the client between its steps. The next attempt would do it again.
 fn asks_between_steps(error: &(dyn StdError + 'static)) -> bool {
     matches!(find::<ClientError>(error), Some(ClientError::BetweenSteps))
 }
 
-/// Splits an error whose text includes a recorded failure, so that the causes of the failure are recorded one
-/// by one.
+/// Splits an error whose text includes a recorded failure, so that the causes of the failure are
+/// recorded one by one.
 fn parts<'e>(error: &'e (dyn StdError + 'static)) -> Option<(String, &'e Failure)> {
     match (error.downcast_ref::<StepError>(), error.downcast_ref::<ClientError>()) {
         (Some(step), _) => Some((step.head(), step.failure())),
@@ -159,7 +163,7 @@ fn parts<'e>(error: &'e (dyn StdError + 'static)) -> Option<(String, &'e Failure
     }
 }
 
-/// The first error of a type in a chain.
+/// The first error of type `E` in a chain.
 fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,4 +1,4 @@
-//! What the failure hook of an app is told of a run that has failed.
+//! The argument of an app's failure hook.
 
 use std::fmt;
 
@@ -9,9 +9,10 @@ use super::job::Payload;
 use crate::model::failure::Failure;
 use crate::model::json;
 
-/// A run that has failed for good, as the hook of [`App::on_failure`](crate::App::on_failure) is told of it.
+/// A run that has failed for good. The hook of [`App::on_failure`](crate::App::on_failure) receives
+/// it.
 ///
-/// Its `Debug` shows neither the input nor the reason: both may be what the database has sealed.
+/// `Debug` omits the input and the failure: the database may store them encrypted.
 #[derive(Clone)]
 pub struct FailedRun {
     pub(crate) run_id: Uuid,
@@ -36,55 +37,55 @@ impl fmt::Debug for FailedRun {
 }
 
 impl FailedRun {
-    /// Its id.
+    /// The id of the run.
     #[must_use]
     pub fn run_id(&self) -> Uuid {
         self.run_id
     }
 
-    /// The name of its job.
+    /// The name of the job.
     #[must_use]
     pub fn job(&self) -> &str {
         &self.job
     }
 
-    /// The version of its job's code that it is pinned to.
+    /// The version of the job's code that the run is pinned to.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The tenant it belongs to; empty for none.
+    /// The tenant; empty for none.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// What it failed with.
+    /// The failure of the run.
     #[must_use]
     pub fn failure(&self) -> &Failure {
         &self.failure
     }
 
-    /// How many attempts were spent.
+    /// The number of attempts.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// Its input: the arguments by their names, as any type that takes these fields.
+    /// The input: the arguments by name, decoded into any type with these fields.
     ///
     /// # Errors
-    /// The type does not fit.
+    /// The input does not fit the type.
     pub fn input<T: Payload>(&self) -> Result<T> {
         json::decode(&self.input).map_err(Error::terminal)
     }
 
-    /// What its body said last of how far it was ([`Context::progress`](crate::Context::progress)); none where it has said nothing, or the database did
-    /// not tell.
+    /// The last progress that the body reported ([`Context::progress`](crate::Context::progress)).
+    /// `None` if it reported none, or if the worker could not read it.
     ///
     /// # Errors
-    /// The type does not fit.
+    /// The progress does not fit the type.
     pub fn last_progress<T: Payload>(&self) -> Result<Option<T>> {
         self.progress.as_deref().map(json::decode).transpose().map_err(Error::terminal)
     }

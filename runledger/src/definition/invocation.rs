@@ -1,4 +1,5 @@
-//! One try of a body: its arguments, what is provided to it, and how it ends. Generated code talks to this type only.
+//! One execution of a body: its arguments, its injected values and its outcome. Generated code uses
+//! only this type.
 
 use std::any::{Any, TypeId};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,7 +16,7 @@ use crate::model::json::{self, Fields};
 use crate::model::payload::Plain;
 use crate::store::error::{Cause, Class, cause_in_chain};
 
-/// One try of a body.
+/// One execution of a body.
 #[derive(Debug)]
 pub struct Invocation {
     pub(crate) attempt: Arc<Attempt>,
@@ -26,25 +27,25 @@ pub struct Invocation {
     pub(crate) tx: Mutex<Option<Tx>>,
 }
 
-/// How one try of a body ended.
+/// How one execution of a body ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// The output, or the failure and what it asks for.
+    /// The output, or the failure and how to retry it.
     pub(crate) result: Result<Plain, (Failure, Retry)>,
     /// The transaction of a transactional body, still open.
     pub(crate) tx: Option<Tx>,
-    /// An error caused by the database and not by the body: a serialization failure, a deadlock, a lost
-    /// connection, or a server out of resources. The body's transaction is rolled back.
+    /// An error caused by the database and not by the body: a serialization failure, a deadlock, a
+    /// lost connection, or a server out of resources. The body's transaction is rolled back.
     pub(crate) undone: Option<Cause>,
 }
 
 impl Finished {
-    /// A try that failed before or beside the body, in a way that no retry mends.
+    /// An execution that failed before or outside the body. A retry cannot help.
     pub(crate) fn broken(failure: Failure) -> Self {
         Self { result: Err((failure, Retry::Never)), tx: None, undone: None }
     }
 
-    /// A try that panicked or ran out of time: the policy decides whether there is another.
+    /// An execution that panicked or timed out. The retry policy decides what follows.
     pub(crate) fn failed(failure: Failure) -> Self {
         Self { result: Err((failure, Retry::Policy)), tx: None, undone: None }
     }
@@ -63,7 +64,7 @@ impl Invocation {
     /// Decodes an argument.
     ///
     /// # Errors
-    /// The end of this try, where it is missing or does not fit the type.
+    /// The end of this execution if the argument is missing or does not fit the type.
     pub fn arg<T: Payload>(&self, name: &'static str) -> Result<T, Finished> {
         self.fields()?.get::<T>(name).map_err(|error| self.undecodable(&error))
     }
@@ -71,7 +72,7 @@ impl Invocation {
     /// Decodes an argument that has a default.
     ///
     /// # Errors
-    /// The end of this try, where it is there and does not fit the type.
+    /// The end of this execution if the argument exists and does not fit the type.
     pub fn arg_or<T: Payload>(&self, name: &'static str, default: fn() -> T) -> Result<T, Finished> {
         let fields = self.fields()?;
         if fields.has(name) {
@@ -84,7 +85,7 @@ impl Invocation {
     /// A provided value, or the context of this attempt.
     ///
     /// # Errors
-    /// The end of this try, where the app does not provide the type.
+    /// The end of this execution if the app does not provide the type.
     pub fn inject<T: Injectable>(&self) -> Result<Arc<T>, Finished> {
         if TypeId::of::<T>() == TypeId::of::<Context>() {
             let context: Arc<dyn Any + Send + Sync> = Arc::new(self.context.clone());
@@ -101,10 +102,10 @@ impl Invocation {
         })
     }
 
-    /// Notes that all arguments are there, so that the body begins.
+    /// Records that all arguments are decoded, so the body starts.
     ///
     /// # Errors
-    /// The end of this try, where the arguments were all that was to be tried.
+    /// The end of this execution if it is a rehearsal of a job, which only decodes the arguments.
     pub fn begin(&self) -> Result<(), Finished> {
         if self.attempt.begin() {
             return Ok(());
@@ -112,22 +113,22 @@ impl Invocation {
         Err(Finished::broken(Failure::new(FailureKind::Setup, "its body is not run in a rehearsal")))
     }
 
-    /// The transaction of a transactional body.
+    /// Takes the transaction of a transactional body.
     ///
     /// # Errors
-    /// The end of this try, where it was taken before.
+    /// The end of this execution if the transaction was already taken.
     pub fn take_tx(&self) -> Result<Tx, Finished> {
         self.tx.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(|| {
             Finished::broken(Failure::new(FailureKind::Setup, "the transaction of this body was taken twice"))
         })
     }
 
-    /// Ends a try.
+    /// Ends an execution.
     pub fn finish<R: JobResult>(&self, result: R) -> Finished {
         finished(result, None)
     }
 
-    /// Ends a try of a transactional body; the caller commits.
+    /// Ends an execution of a transactional body. The caller commits.
     pub fn finish_tx<R: JobResult>(&self, result: R, tx: Tx) -> Finished {
         finished(result, Some(tx))
     }
@@ -147,7 +148,7 @@ fn decode_failure(error: &json::DecodeError) -> Failure {
     Failure::from_chain(FailureKind::Decode, error)
 }
 
-/// The end of a try, from what a body returned.
+/// Converts the result of a body into the end of its execution.
 pub(crate) fn finished<R: JobResult>(result: R, tx: Option<Tx>) -> Finished {
     let (result, undone) = match result.into_result() {
         Ok(output) => (
@@ -168,7 +169,8 @@ fn failed(error: &Error) -> (Failure, Retry) {
     (error.to_failure(), error.retry())
 }
 
-/// The body has run, so its effects may have happened; running it again would not make its output storable.
+/// A retry would not help: the body has run, its effects may have happened, and its output would
+/// still not be storable.
 pub(crate) fn unstorable(failure: Failure) -> Failure {
     let message = format!(
         "the output cannot be stored, though the body ran and its effects may have happened: {}",

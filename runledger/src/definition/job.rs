@@ -1,4 +1,4 @@
-//! The trait underneath the macros, and what may be stored.
+//! The traits of jobs, and of the types that the engine can store.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use super::Definition;
 use super::error::Error;
 
-/// What can be an argument or an output: it is stored as JSON and read back in another process.
+/// A type that can be an argument or an output. It is stored as JSON, and another process reads it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be stored as an argument or output of a job",
     label = "cannot be written as JSON and read back by another process",
@@ -15,27 +15,29 @@ use super::error::Error;
 )]
 pub trait Payload: Serialize + DeserializeOwned + Send + 'static {}
 
-// Otherwise the compiler names every supertrait that is missing, each with the types that have it, and not what they are wanted for.
+// Without this attribute, the compiler lists every missing supertrait with the types that implement
+// it, instead of the message above.
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned + Send + 'static> Payload for T {}
 
-/// A job or workflow. Only the macros implement it, for a hidden type that they generate with the annotated
-/// function; a program cannot make a [`Definition`]. Generic code uses it as a bound.
+/// A job or workflow. Only the macros implement it, for a hidden type that they generate with the
+/// annotated function; a program cannot make a [`Definition`]. Generic code uses it as a bound.
 pub trait Job: 'static {
-    /// What a run gives.
+    /// The output of a run.
     type Output: Payload;
-    /// Its name, its options and how to run it.
+    /// The name, the options and the body.
     const DEFINITION: &'static Definition;
 }
 
-/// The parameters of a job. A graph can fill them from the outputs of other nodes. The macros implement it
-/// for every job.
+/// The parameters of a job. A graph can fill them from the outputs of other nodes. The macros
+/// implement it for every job.
 pub trait Arguments: Job {
-    /// The types of the parameters that are stored, in the order of those of its definition, as a tuple: what owns what a parameter borrows.
+    /// The types of the stored parameters as a tuple, in the order of the definition. For a
+    /// borrowed parameter, this is the owned type.
     type Types;
 }
 
-/// What a body may return: a `Result` with any error.
+/// The return type of a body: a `Result` with any error.
 #[diagnostic::on_unimplemented(
     message = "a job returns a `Result`, not `{Self}`",
     label = "not a `Result`",
@@ -44,7 +46,7 @@ pub trait Arguments: Job {
 pub trait JobResult {
     /// The output.
     type Ok: Payload;
-    /// The output or the error.
+    /// Converts into the output or the error.
     #[doc(hidden)]
     fn into_result(self) -> Result<Self::Ok, Error>;
 }
@@ -57,7 +59,7 @@ impl<T: Payload, E: JobError> JobResult for Result<T, E> {
     }
 }
 
-/// What converts into an [`Error`], under a name that the compiler can explain.
+/// A type that converts into an [`Error`]. The trait exists for the compiler's message.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the error of a job",
     label = "the error of this `Result` does not convert into `runledger::Error`",
@@ -65,7 +67,7 @@ impl<T: Payload, E: JobError> JobResult for Result<T, E> {
             `runledger::Error`, `anyhow::Error` or text"
 )]
 pub trait JobError {
-    /// The error.
+    /// Converts into the error.
     #[doc(hidden)]
     fn into_error(self) -> Error;
 }

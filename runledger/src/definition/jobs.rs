@@ -1,15 +1,16 @@
-//! Registration by hand: [`jobs!`](crate::jobs!) finds a definition behind the function that builds its calls.
+//! Manual registration: [`jobs!`](crate::jobs!) finds the definition of a job from the function
+//! that builds its calls.
 //!
-//! The value alone is enough, so re-exports, renames and functions with borrowed parameters work: the compiler reads the
-//! marker type off the `Call<J>` that the function returns.
+//! The function value is enough, so re-exports, renames and functions with borrowed parameters
+//! work: the compiler infers the marker type from the `Call<J>` that the function returns.
 
 use super::Definition;
 use super::call::Call;
 use super::job::Job;
 
-/// The definitions of the named jobs and workflows, for `App::with`.
+/// Lists the definitions of the named jobs and workflows, for `App::with`.
 ///
-/// Needed only where `inventory` finds nothing: on a platform without it, or to register some definitions and not others.
+/// Use it on a platform without `inventory`, or to register only some definitions.
 ///
 /// ```
 /// # use runledger::{job, jobs, Result};
@@ -33,7 +34,8 @@ macro_rules! jobs {
     };
 }
 
-/// A function that builds calls of one job. `Arguments` only keeps the implementations for different arities apart.
+/// A function that builds calls of one job. `Arguments` keeps the implementations for different
+/// arities apart.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a job or a workflow",
@@ -43,18 +45,18 @@ macro_rules! jobs {
 pub trait DefinitionOf<Arguments> {
     /// The job.
     type Job: Job;
-    /// The definition of the job whose calls the function builds.
+    /// The definition of the job.
     const DEFINITION: &'static Definition;
 }
 
-/// The definition behind a function, which is not called.
+/// The definition of the job whose calls `function` builds. The function is not called.
 #[doc(hidden)]
 pub fn definition_of<Arguments, F: DefinitionOf<Arguments>>(function: F) -> &'static Definition {
     drop(function);
     F::DEFINITION
 }
 
-/// Gives the list its type when it is empty.
+/// Gives an empty list its type.
 #[doc(hidden)]
 #[must_use]
 pub const fn definitions<const N: usize>(list: [&'static Definition; N]) -> [&'static Definition; N] {

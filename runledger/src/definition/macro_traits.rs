@@ -1,8 +1,9 @@
-//! What a body borrows from its attempt, by the type of its parameter: the traits only explain what any other type does wrong.
+//! The types that a body may borrow. The traits exist for the compiler's messages about other
+//! types.
 
 use crate::connection::tx::Tx;
 
-/// What the application may provide.
+/// A type that the app may provide.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be injected: all running bodies share it, on several threads",
     label = "this type is not `Send + Sync + 'static`",
@@ -13,10 +14,10 @@ pub trait Injectable: Send + Sync + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: Send + Sync + 'static> Injectable for T {}
 
-/// Fails to compile, at the place of the type, where a type cannot be injected.
+/// Fails to compile at the type's place in the source if the type cannot be injected.
 pub const fn assert_injectable<T: Injectable>() {}
 
-/// The parameter of a transactional body that is borrowed mutably.
+/// The mutably borrowed parameter of a transactional body.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be injected as `&mut`: only a transaction can",
     label = "this is not `Tx`",
@@ -34,7 +35,7 @@ impl BodyTransaction for Tx {
     }
 }
 
-/// Lends a body its transaction.
+/// Lends the transaction to a body.
 pub fn transaction<T: BodyTransaction + ?Sized>(tx: &mut Tx) -> &mut T {
     T::of(tx)
 }

@@ -1,17 +1,17 @@
-//! Values that the app provides to bodies, by type.
+//! The values that the app provides to bodies, by type.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The provided values: at most one of a type.
+/// The provided values, at most one per type.
 #[derive(Clone, Default)]
 pub(crate) struct Provided {
     values: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
 }
 
 impl Provided {
-    /// Adds a value; a later one of the same type replaces it.
+    /// Adds a value, and replaces an earlier one of the same type.
     pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: Arc<T>) {
         self.values.insert(TypeId::of::<T>(), value);
     }

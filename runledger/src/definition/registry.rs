@@ -1,4 +1,4 @@
-//! The jobs of this program: those that registered themselves, and those added by hand.
+//! The jobs of this program: the self-registered ones, and those that were added by hand.
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
@@ -21,19 +21,22 @@ impl Definition {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
 
-    /// The name that it had first, and keeps for its idempotency keys and as a step: programs from before and after a renaming agree.
+    /// The first name of the job. Idempotency keys and step keys keep it, so programs from before
+    /// and after a rename agree.
     pub(crate) fn oldest_name(&self) -> &'static str {
         self.aliases.first().copied().unwrap_or(self.name)
     }
 }
 
-/// The jobs that registered themselves through `inventory`, in no order.
+/// The jobs that registered themselves through `inventory`, in no particular order.
 pub(crate) fn registered() -> impl Iterator<Item = &'static Definition> {
     inventory::iter::<Registration>.into_iter().map(|registration| registration.0)
 }
 
-/// The code of this program for runs of a name: of the version that is asked for, its own or one that accepts it; else of the newest. And the name under
-/// which such runs are stored.
+/// The code of this program for a job name, and the name of such runs in the database.
+///
+/// With a version, this is the code of that version, or the oldest code that accepts it. Without
+/// one, it is the newest code.
 pub(crate) fn named(name: &str, version: Option<u32>) -> Option<(&'static Definition, Cow<'static, str>)> {
     let of_name = || registered().filter(|definition| definition.names().any(|its| its == name));
     let Some(version) = version else {
@@ -46,31 +49,33 @@ pub(crate) fn named(name: &str, version: Option<u32>) -> Option<(&'static Defini
     Some((serving, stored_name(serving.name, version)))
 }
 
-/// The names of a job that this program knows it by, the given one among them.
+/// All names of a job that this program knows, including `name`.
 pub(crate) fn names_of(name: &str) -> BTreeSet<String> {
     let of_name = registered().filter(|definition| definition.names().any(|its| its == name));
     let others = of_name.flat_map(Definition::names).map(ToOwned::to_owned);
     others.chain([name.to_owned()]).collect()
 }
 
-/// Definitions by every name under which their runs may be stored.
+/// Definitions by every name that their runs may be stored under.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
     by_name: BTreeMap<Cow<'static, str>, &'static Definition>,
-    /// What operators say, by one of the names of the job: as far as this worker has read it.
+    /// The overrides that this worker has read, by any name of the job.
     tunings: Arc<RwLock<BTreeMap<String, JobOverrides>>>,
-    /// What operators configure, as far as this worker has read it.
+    /// The configurations that this worker has read.
     configs: Arc<RwLock<Arc<Configs>>>,
 }
 
 impl Registry {
-    /// Collects definitions, and the built-in ones of the engine. The same one twice is no harm.
+    /// Collects definitions, and the built-in ones of the engine. Duplicates of one definition are
+    /// accepted.
     ///
-    /// A version that one definition has and another accepts is served by the one that has it; a version that several accept by the oldest of these, which
-    /// is nearest to it.
+    /// If one definition has a version and another accepts it, the first serves its runs. If
+    /// several accept a version, the oldest of them serves it, because it is the nearest.
     ///
     /// # Errors
-    /// An invalid name, two jobs of one name and version (with both places), versions of one job whose keys would not meet, or no job at all.
+    /// An invalid name; two jobs with one name and version (with both places); versions of one job
+    /// with different oldest names, whose idempotency keys would not match; or no job at all.
     pub(crate) fn collect(
         definitions: impl IntoIterator<Item = &'static Definition>,
         built_in: impl IntoIterator<Item = &'static Definition>,
@@ -102,39 +107,39 @@ impl Registry {
         Ok(registry)
     }
 
-    /// The code that serves the runs that are stored under this name.
+    /// The code that serves the runs with this stored name.
     pub(crate) fn get(&self, stored: &str) -> Option<&'static Definition> {
         self.by_name.get(stored).copied()
     }
 
-    /// Takes over what operators say: all there is.
+    /// Replaces all overrides.
     pub(crate) fn set_overrides(&self, said: Vec<StoredOverrides>) {
         let said = said.into_iter().map(|StoredOverrides { job, tuning, .. }| (job, tuning)).collect();
         *self.tunings.write().unwrap_or_else(PoisonError::into_inner) = said;
     }
 
-    /// Takes over what operators configure: all there is.
+    /// Replaces all configurations.
     pub(crate) fn configure(&self, configs: Configs) {
         *self.configs.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(configs);
     }
 
-    /// What operators configure, as it holds now.
+    /// The current configurations.
     pub(crate) fn configs(&self) -> Arc<Configs> {
         Arc::clone(&self.configs.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How a job is tried that a call says nothing of.
+    /// The retry policy of a job, for calls that do not set their own.
     pub(crate) fn policy(&self, definition: &'static Definition) -> RetryPolicy {
         let own = definition.retry_policy();
         self.of_tuning(definition, |tuning| tuning.policy(own)).unwrap_or(own)
     }
 
-    /// How long a try of a job may take, where a call says nothing of it.
+    /// The timeout of a job's attempts, for calls that do not set their own.
     pub(crate) fn timeout(&self, definition: &'static Definition) -> Option<Duration> {
         self.of_tuning(definition, |tuning| tuning.timeout).flatten().or(definition.timeout)
     }
 
-    /// Whether runs that are stored under this name may be claimed.
+    /// Whether workers may claim runs with this stored name.
     pub(crate) fn is_enabled(&self, stored: &str) -> bool {
         let is_disabled = |definition| self.of_tuning(definition, |tuning| tuning.disabled.is_some());
         self.get(stored).and_then(is_disabled) != Some(true)
@@ -152,7 +157,7 @@ impl Registry {
         definition.names().find_map(|name| tunings.get(name)).map(of)
     }
 
-    /// Every name under which runs are served, aliases and versions included, sorted.
+    /// Every name of the served runs, including aliases and versions, sorted.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(AsRef::as_ref)
     }
@@ -171,7 +176,8 @@ impl Registry {
                 vacant.insert(definition);
                 Ok(())
             }
-            // Not by address: the compiler may keep several copies of one constant.
+            // Compares locations: the compiler may keep several copies of one constant, so
+            // addresses can differ.
             Entry::Occupied(other) if other.get().location == definition.location => Ok(()),
             Entry::Occupied(other) => {
                 let (one, two) = (other.get().location, definition.location);
@@ -186,7 +192,8 @@ impl Registry {
         }
     }
 
-    /// An idempotency key belongs to a job whatever its version: all of them must agree about the name that makes its runs' ids.
+    /// An idempotency key belongs to a job, and not to one version. All versions must have the same
+    /// oldest name, which is part of the run's id.
     fn check_key(&self, name: &str, definition: &'static Definition) -> Result<(), ClientError> {
         let same = |other: &&&'static Definition| other.names().any(|its| its == name);
         let other = self.by_name.values().filter(same).find(|other| {

@@ -4,9 +4,11 @@ use thiserror::Error;
 
 use crate::model::failure::Failure;
 
-/// Why a step has no output: the recorded failure of its last attempt. Replay returns the same error.
+/// Why a step has no output: the recorded failure of its last attempt. Replay returns the same
+/// error.
 ///
-/// Its text includes the reason and all causes, so [`source`](std::error::Error::source) returns `None`.
+/// Its text includes the reason and all causes, so [`source`](std::error::Error::source) returns
+/// `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("step `{key}` failed: {failure}")]
 pub struct StepError {
@@ -30,7 +32,7 @@ impl StepError {
         format!("step `{}` failed", self.key)
     }
 
-    /// What is recorded of the failure.
+    /// The recorded failure.
     #[must_use]
     pub fn failure(&self) -> &Failure {
         &self.failure

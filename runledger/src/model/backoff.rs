@@ -1,13 +1,13 @@
-//! How long to wait before another attempt.
+//! The delay before the next attempt.
 
 use std::time::Duration;
 
 use super::timestamp::FURTHEST;
 
-/// A delay that doubles from `first` with each failure and is capped at `cap`, with jitter.
+/// A delay that starts at `first`, doubles with each failure up to `cap`, and has jitter.
 ///
-/// Jitter adds up to a tenth, so that runs which failed together are not retried together, and none is retried
-/// before its time. The default is one second, capped at five minutes.
+/// Jitter adds up to a tenth. So runs that failed together are not retried together, and no run is
+/// retried early. The default is `1 s`, capped at `5 min`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -15,17 +15,18 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The policy of a job that names none: `1s..5m`.
+    /// The default of a job: `1s..5m`.
     pub const DEFAULT: Self = Self::new(Duration::from_secs(1), Duration::from_secs(300));
 
-    /// A policy from the first delay and the largest one. A cap below the first delay counts as the first delay; what is beyond a hundred years counts
-    /// as a hundred years.
+    /// Creates a policy from the first and the largest delay. A cap below the first delay counts as
+    /// the first delay. A delay over 100 years counts as 100 years.
     #[must_use]
     pub const fn new(first: Duration, cap: Duration) -> Self {
         Self { first: within_reach(first), cap: within_reach(cap) }
     }
 
-    /// The delay after the failure number `failures` (from 1). `unit_random` is uniform in `0.0..1.0`.
+    /// The delay after failure number `failures`, counted from 1. `unit_random` is uniform in
+    /// `0.0..1.0`.
     #[must_use]
     pub fn delay(&self, failures: u32, unit_random: f64) -> Duration {
         let doublings = failures.saturating_sub(1).min(40);
@@ -45,7 +46,7 @@ impl Default for Backoff {
     }
 }
 
-/// The share of a delay that jitter may add.
+/// The largest share of a delay that jitter adds.
 const JITTER: f64 = 0.1;
 
 #[cfg(test)]

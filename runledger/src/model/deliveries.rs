@@ -1,26 +1,28 @@
-//! The order in which results have reached the code of a run, as its recorded steps keep it.
+//! The order in which results reached the code of a run, as its recorded steps store it.
 
 use super::replay::Recorded;
 
-/// A result that has reached the code.
+/// A result that reached the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
-    /// Whose result it was.
+    /// The step of the result.
     pub(super) ordinal: u64,
-    /// How many steps the code had claimed before.
+    /// The number of steps that the code had claimed before.
     pub(super) claims: u64,
 }
 
 impl Delivery {
-    /// The delivery at a place of a plain sequence of steps, each claimed after the result of the one before.
+    /// The delivery at a place of a plain sequence, in which each step is claimed after the
+    /// previous result.
     pub(super) const fn in_sequence(place: u64) -> Self {
         Self { ordinal: place, claims: place.saturating_add(1) }
     }
 }
 
-/// The order of deliveries that rows have recorded.
+/// The order of deliveries that `rows` recorded.
 pub(super) fn order_of(rows: &[Recorded]) -> Vec<Delivery> {
-    // What is delivered is recorded. Rows that say they have seen more were not left by a workflow, and must not take the worker's memory.
+    // Every delivered step is recorded, so no workflow writes a `seen_len` above the number of
+    // rows. A row with a larger one must not exhaust the worker's memory.
     let most = u32::try_from(rows.len()).unwrap_or(u32::MAX);
     let len = rows.iter().map(|row| row.seen_len).max().unwrap_or(0).min(most);
     let mut order: Vec<Delivery> = (0..u64::from(len)).map(Delivery::in_sequence).collect();
@@ -35,7 +37,7 @@ pub(super) fn order_of(rows: &[Recorded]) -> Vec<Delivery> {
     order
 }
 
-/// Deliveries from a place on, as they are stored: not at all where they are those of a plain sequence.
+/// The stored form of the deliveries from a place on. `None` for a plain sequence.
 pub(super) fn stored_from(place: usize, deliveries: &[Delivery]) -> Option<Vec<u64>> {
     let in_sequence =
         (place..).zip(deliveries).all(|(place, delivery)| *delivery == Delivery::in_sequence(place as u64));

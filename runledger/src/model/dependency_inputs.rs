@@ -1,4 +1,4 @@
-//! What a node of a graph is given by those that it needs: their outputs, put among its own arguments.
+//! Adds the outputs of a node's dependencies to its own arguments.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,24 @@ use super::failure::{Failure, FailureKind};
 use super::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use super::recorded::place_of_error;
 
-/// How a node ended, for one that takes any end: `node.on_any_outcome()` gives it.
+/// The outcome of a dependency. A parameter takes it if the edge comes from
+/// `node.on_any_outcome()`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome<T> {
-    /// It gave this.
+    /// The node completed with this output.
     Completed(T),
-    /// It failed with this.
+    /// The node failed.
     Failed(Failure),
-    /// It was cancelled, or never could run, for this reason.
+    /// The node was cancelled, or could never run.
     Cancelled(Failure),
 }
 
 impl<T> Outcome<T> {
-    /// What it gave.
+    /// The output.
     ///
     /// # Errors
-    /// Why it gave nothing.
+    /// The failure, if the node did not complete.
     pub fn into_result(self) -> Result<T, Failure> {
         match self {
             Self::Completed(output) => Ok(output),
@@ -34,16 +35,16 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// What it gave, if it completed.
+    /// The output, if the node completed.
     pub fn completed(self) -> Option<T> {
         self.into_result().ok()
     }
 }
 
-/// A prerequisite as `json_build_array` gives it.
+/// A dependency, as `json_build_array` encodes it.
 type Row = (Uuid, bool, Vec<String>, String, Option<Box<RawValue>>, Option<Box<RawValue>>);
 
-/// What one prerequisite gives, as it is stored.
+/// The stored outcome of one dependency.
 #[derive(Clone, Debug)]
 pub struct DependencyOutput {
     run_id: Uuid,
@@ -55,10 +56,10 @@ pub struct DependencyOutput {
     error: Option<Stored>,
 }
 
-/// Reads what the prerequisites of a node give.
+/// Reads the stored outcomes of a node's dependencies.
 ///
 /// # Errors
-/// Where the text is not an array of such rows.
+/// The text is not an array of such rows.
 pub fn read(text: &str) -> Result<Vec<DependencyOutput>, serde_json::Error> {
     let rows: Vec<Row> = serde_json::from_str(text)?;
     let stored = |raw: Box<RawValue>| Stored::read(raw.get().to_owned());
@@ -75,7 +76,7 @@ pub fn read(text: &str) -> Result<Vec<DependencyOutput>, serde_json::Error> {
         .collect())
 }
 
-/// The parameter that is one item of a list that several prerequisites give.
+/// The parameter for one item of a list that several dependencies fill.
 #[must_use]
 pub fn item(parameter: &str, at: usize) -> String {
     format!("{parameter}[{at}]")
@@ -101,7 +102,7 @@ impl<'p> Parameter<'p> {
         (is_a_name && is_canonical).then_some(read)
     }
 
-    /// Reads a parameter that is stored. Graphs from before 0.1.0 may have numbers such as `00`.
+    /// Reads a stored parameter. Graphs from before 0.1.0 may have numbers such as `00`.
     #[must_use]
     pub fn stored(parameter: &'p str) -> Self {
         let item = parameter.strip_suffix(']').and_then(|it| it.rsplit_once('['));
@@ -120,13 +121,14 @@ impl<'p> Parameter<'p> {
     }
 }
 
-/// Begins what stands among the parameters of an edge for a condition; the name of the node that decides comes after it. No parameter begins so.
+/// The first character of a condition among the parameters of an edge. The name of the deciding
+/// node follows. No parameter name begins with this character.
 pub const CONDITION: char = '?';
 
-/// Why a node is not to run: a condition under which it stands did not hold, or it was none. None where it is to run.
+/// Why a node must not run: a condition is false, or is not a boolean. `None` if the node may run.
 ///
 /// # Errors
-/// [`PayloadError`], where an output does not open.
+/// [`PayloadError`] if an output cannot be decrypted.
 pub fn failed_condition(
     given: &[DependencyOutput],
     sealer: &Sealer,
@@ -153,16 +155,16 @@ pub fn failed_condition(
     Ok(None)
 }
 
-/// What a parameter is given: by one prerequisite, or an item each by several.
+/// The value of a parameter: from one dependency, or a list of one item per dependency.
 enum Argument {
     One(String),
     Items(BTreeMap<usize, String>),
 }
 
-/// The input of a node: its own arguments, and what its prerequisites give.
+/// The input of a node: its own arguments, and the outputs of its dependencies.
 ///
 /// # Errors
-/// [`PayloadError`], where an output does not open.
+/// [`PayloadError`] if an output cannot be decrypted.
 pub fn bind(input: String, given: Vec<DependencyOutput>, sealer: &Sealer) -> Result<String, PayloadError> {
     if given.is_empty() {
         return Ok(input);
@@ -189,7 +191,7 @@ pub fn bind(input: String, given: Vec<DependencyOutput>, sealer: &Sealer) -> Res
             }
         }
     }
-    // An object, as every input is: its last brace goes behind what is added.
+    // Every input is an object. Its last brace follows the added arguments.
     let own = input.trim_end().strip_suffix('}').unwrap_or("{").trim_end();
     let mut filled = own.to_owned();
     for (parameter, argument) in arguments {
@@ -212,12 +214,12 @@ pub fn bind(input: String, given: Vec<DependencyOutput>, sealer: &Sealer) -> Res
 }
 
 impl DependencyOutput {
-    /// The JSON text that a parameter is given.
+    /// The JSON text of the argument.
     fn text(&self, sealer: &Sealer) -> Result<String, PayloadError> {
         let place = Place::new(self.run_id, PayloadKind::Output, "");
         let output = match &self.output {
             Some(output) => sealer.open(&place, output.clone())?,
-            // An output of `null` arrives as none.
+            // The query returns SQL `null` for an output of JSON `null`.
             None => "null".to_owned(),
         };
         if !self.is_outcome {
@@ -228,7 +230,7 @@ impl DependencyOutput {
         }
         let failure = self.error.as_ref().map(|error| {
             let failure = sealer.show_failure(&place_of_error(self.run_id, ""), error);
-            // A failure is strings, which always have a JSON form.
+            // A failure contains only strings, so it always has a JSON form.
             serde_json::to_string(&failure).unwrap_or_default()
         });
         Ok(format!("{{\"{}\":{}}}", self.state, failure.unwrap_or_default()))

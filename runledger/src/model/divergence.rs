@@ -1,4 +1,4 @@
-//! Where the record of a run and the present code disagree, in words that say what to do.
+//! Differences between the record of a run and the present code, with advice.
 
 use std::fmt;
 
@@ -15,74 +15,77 @@ pub type Line = &'static std::panic::Location<'static>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Divergence {
-    /// Another step stands at this place.
+    /// The code claims another step than the record has at this place.
     Moved {
         /// The step of the present code.
         present: StepKey,
         /// The step of the record.
         recorded: String,
-        /// The place.
+        /// The place in the order of claims.
         ordinal: u64,
-        /// The line of the present step, where it is known.
+        /// The line of the present step, if known.
         line: Option<Line>,
     },
-    /// The step is recorded, but with another input.
+    /// The step was recorded with another input.
     Input {
         /// The step.
         key: StepKey,
-        /// What identifies the input of the record.
+        /// The fingerprint of the recorded input.
         recorded: i64,
-        /// What identifies the input of the present code.
+        /// The fingerprint of the present input.
         present: i64,
-        /// The line of the present step, where it is known.
+        /// The line of the present step, if known.
         line: Option<Line>,
     },
-    /// Recorded steps that the present code does not reach.
+    /// The present code does not reach some recorded steps.
     Unmet {
-        /// The first of them.
+        /// The first of these steps.
         recorded: String,
-        /// How many there are.
+        /// The number of these steps.
         count: usize,
     },
-    /// The present code waits for other results than the one that was awaited next.
+    /// The present code awaits other results than the next recorded one.
     Order {
-        /// The step whose result was awaited next.
+        /// The step whose result the record has next.
         recorded: String,
     },
-    /// What is recorded of a step does not fit the type that the present code gives it.
+    /// The recorded output of a step does not fit the type in the present code.
     Output {
         /// The step.
         key: String,
         /// What does not fit, and where.
         why: String,
     },
-    /// The recorded call that takes back what a step did cannot be carried out. The code follows the record: the run would be parked when it is undone.
+    /// The recorded compensation of a step cannot run. The code follows the record, but a failed or
+    /// cancelled run would be blocked at this compensation.
     Undo {
-        /// The step that would carry it out: `undo[charge]`.
+        /// The step of the compensation: `undo[charge]`.
         key: String,
-        /// What is not there, or does not decode.
+        /// What is missing or does not decode.
         failure: Failure,
     },
-    /// The code asks the engine between its steps for what every replay would do again. It follows the record: the run would fail there.
+    /// The code calls the client between its steps, and every replay would repeat the call. The
+    /// code follows the record, but the run would fail there.
     BetweenSteps {
-        /// The step whose result it was given last; none before the first.
+        /// The step whose result the code received last. `None` before the first result.
         after: Option<String>,
     },
     /// The record disagrees with itself.
     Contradiction,
-    /// The key of a step has more than 1,024 bytes, with the names of the branches that it is in.
+    /// The key of a step, with the names of its branches, has more than 1,024 bytes.
     LongKey {
-        /// The bytes of the key.
+        /// The length of the key in bytes.
         length: usize,
         /// The name of the step.
         name: String,
     },
-    /// The run has more than 128 MiB of records. Each attempt reads all of them.
+    /// The history of the run exceeds 128 MiB. Each attempt reads all of it.
     LargeHistory {
-        /// The bytes on record.
+        /// The size of the history in bytes.
         size: usize,
     },
-    /// A branch has more steps than can be counted, or the number of another.
+    /// A branch has more steps than an ordinal can count, or its scope number collides with
+    /// another.
     Crowded {
         /// The path of the branch; empty for the workflow itself.
         scope: String,
@@ -90,7 +93,8 @@ pub enum Divergence {
 }
 
 impl Divergence {
-    /// The key of the step at which the code leaves the record: the recorded one where there are two.
+    /// The key of the first step that differs. If the record and the code have different steps,
+    /// this is the recorded one.
     #[must_use]
     pub fn step(&self) -> Option<&str> {
         match self {
@@ -105,7 +109,7 @@ impl Divergence {
         }
     }
 
-    /// The same divergence, with the line of the step at whose claim it was found.
+    /// Adds the line of the step whose claim found the divergence.
     #[must_use]
     pub fn at(mut self, here: Line) -> Self {
         if let Self::Moved { line, .. } | Self::Input { line, .. } = &mut self {
@@ -114,7 +118,7 @@ impl Divergence {
         self
     }
 
-    /// The line of the present step, where there is one and it is known.
+    /// The line of the present step, if there is one and it is known.
     #[must_use]
     pub fn line(&self) -> Option<Line> {
         match self {
@@ -131,7 +135,7 @@ impl Divergence {
         }
     }
 
-    /// The divergence as the failure that is shown with the blocked run.
+    /// The failure to show with the blocked run.
     #[must_use]
     pub fn to_failure(&self) -> Failure {
         Failure::new(FailureKind::Diverged, self.to_string())

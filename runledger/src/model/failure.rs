@@ -1,4 +1,4 @@
-//! A failure as it is recorded: what went wrong, with its chain, readable long after the process is gone.
+//! Recorded failures: the error and its chain, readable long after the process is gone.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::panic::caught;
 
-/// Why an attempt or a step did not give an output.
+/// Why an attempt or a step has no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -16,49 +16,52 @@ pub enum FailureKind {
     Error,
     /// The function panicked.
     Panic,
-    /// The function did not end within its `timeout`.
+    /// The function exceeded its `timeout`.
     Timeout,
-    /// The stored arguments, or a recorded output, do not fit the code's types.
+    /// The stored arguments, or a recorded output, do not fit the types of the code.
     Decode,
     /// The output cannot be stored.
     Encode,
     /// The run was cancelled.
     Cancelled,
-    /// The worker's process ended in the middle of the attempt.
+    /// The worker's process died during the attempt.
     Crash,
     /// The recorded steps and the code disagree.
     Diverged,
-    /// The program does not provide what the job asks for.
+    /// The program does not provide a value that the job needs.
     Setup,
-    /// A payload cannot be sealed or opened: the codec or one of its keys is not there.
+    /// A payload cannot be encrypted or decrypted, because the codec or one of its keys is missing.
     Sealed,
-    /// The node of a graph was not to run: the condition under which it stands did not hold, or that of a node whose success it needs.
+    /// The graph skipped the node: its own condition was false, or it depends on the success of a
+    /// skipped node.
     Skipped,
 }
 
-/// The most causes that are recorded: of longer chains the outermost and the innermost. What began it all is at the end.
+/// The maximum number of recorded causes. Longer chains keep the outermost and the innermost
+/// causes, because the last one is the origin.
 const MAX_CAUSES: usize = 32;
 const INNERMOST: usize = 8;
 
-/// Stands for the causes between.
+/// Replaces the omitted causes.
 const LEFT_OUT: &str = "… (the causes in between are left out)";
 
 /// A recorded failure: its kind, its message, and the messages of its causes, outermost first.
 ///
-/// Of each message the first 8 KiB are recorded (see [`Limits::error`](crate::Limits::error)), and of more than 32 causes the outermost and the innermost:
-/// an error that carries a whole response must not weigh on every look at the run. What was cut says so.
+/// Each message keeps its first 8 KiB by default (see [`Limits::error`](crate::Limits::error)). A
+/// chain of more than 32 causes keeps the outermost and the innermost ones. So an error that
+/// contains a whole response does not slow down every read of the run. A cut text says so.
 ///
-/// Payloads are never part of it unless the job's own error message has them.
+/// Payloads are part of a failure only if the job's own error message contains them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What kind of failure it is.
+    /// The kind of the failure.
     pub kind: FailureKind,
     /// The outermost message.
     pub message: String,
     /// The messages of the causes, outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
-    /// Where a panic happened: `file:line:column`.
+    /// The place of a panic: `file:line:column`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
 }
@@ -70,13 +73,13 @@ fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 impl Failure {
-    /// A failure with a message and no causes.
+    /// Creates a failure with a message and no causes.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), causes: Vec::new(), location: None }
     }
 
-    /// A failure from an error and the chain of its sources.
+    /// Creates a failure from an error and its chain of sources.
     #[must_use]
     pub fn from_chain(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
         Self::from_chain_of(kind, error, |_| None)
@@ -88,8 +91,8 @@ impl Failure {
         std::iter::once(failure.message).chain(failure.causes).collect::<Vec<_>>().join(": ")
     }
 
-    /// Like [`from_chain`](Self::from_chain), for errors whose text includes a failure: `parts` splits such
-    /// an error into its own text and the failure.
+    /// Like [`from_chain`](Self::from_chain), for errors whose text includes a failure: `parts`
+    /// splits such an error into its own text and the failure.
     pub(crate) fn from_chain_of(
         kind: FailureKind,
         error: &(dyn std::error::Error + 'static),
@@ -110,7 +113,8 @@ impl Failure {
                 messages.extend(failure.messages());
                 break;
             }
-            // Wrappers that only classify repeat the message of what they wrap, alone or at the end of their own.
+            // Wrappers that only classify an error repeat its message, alone or at the end of their
+            // own.
             let message = text_of(cause);
             if messages.last().is_none_or(|last| !last.ends_with(&message)) {
                 messages.push(message);
@@ -122,7 +126,7 @@ impl Failure {
         Self { kind, message, causes: messages.collect(), location: None }
     }
 
-    /// Its own message and those of its causes.
+    /// The own message and those of the causes.
     fn messages(&self) -> impl Iterator<Item = String> {
         let place = self.location.as_ref().map(|location| format!(" (at {location})"));
         let n_messages = 1 + self.causes.len();
@@ -134,7 +138,7 @@ impl Failure {
         })
     }
 
-    /// As it is recorded: within the limits, and without the NUL that the database refuses in JSON.
+    /// The form to record: within the limits, and without NUL, which the database refuses in JSON.
     pub(crate) fn storable(&self, max_message: usize) -> Self {
         let storable = |message: &str| storable(message, max_message);
         let mut causes: Vec<String> = self.causes.iter().map(|cause| storable(cause)).collect();
@@ -146,11 +150,11 @@ impl Failure {
     }
 }
 
-/// The most of what a person says in their own words that is kept: why they cancel or pause a run, disable a job, or decide about a gate, and who they are. It fits
-/// into the message of a failure.
+/// The largest recorded text of an operator, in bytes: the reason of a cancel, a pause, a disabled
+/// job or a decision, and the operator's name. It fits into the message of a failure.
 const MAX_WORDS: usize = 4 * 1024;
 
-/// What a person says in their own words, as it is kept.
+/// The form to record of an operator's text.
 pub(crate) fn words(said: &str) -> String {
     storable(said, MAX_WORDS)
 }
@@ -167,7 +171,8 @@ fn storable(message: &str, most: usize) -> String {
     }
 }
 
-/// Whether [`storable`] has cut it. The failure of a child is stored again as that of a step.
+/// Whether [`storable`] has cut the text. A child's failure is stored again as the failure of a
+/// step.
 fn is_cut(text: &str, most: usize) -> bool {
     let cut = text.strip_suffix(" bytes more)").and_then(|text| text.rsplit_once("… ("));
     let is_number = |text: &str| text.parse::<usize>().is_ok_and(|n| n.to_string() == text);
@@ -189,13 +194,13 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a failure asks for, beside the job's own policy.
+/// How to retry after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Retry {
-    /// As the job's policy says.
+    /// As the job's policy decides.
     #[default]
     Policy,
-    /// After this delay, as long as the policy has attempts left.
+    /// After this delay, while the policy has attempts left.
     After(Duration),
     /// Never.
     Never,

@@ -1,4 +1,4 @@
-//! Declared graphs: what they are made of, everything that can be wrong with one, and the canonical form of its request.
+//! Declared graphs: their parts, all checks, and the canonical form of a request.
 
 mod addition;
 #[cfg(test)]
@@ -17,151 +17,153 @@ pub use self::unordered::unordered;
 use super::name::{NameError, check_key, check_name, hint};
 use super::request::RequestOptions;
 
-/// The job under which graphs are stored: its code concludes them.
+/// The job of graphs. Its code concludes a graph.
 pub const GRAPH: &str = "runledger.graph";
 
-/// The job of map nodes: its code starts a run for each item.
+/// The job of map nodes. Its code starts a run for each item.
 pub const MAP: &str = "runledger.map";
 
-/// The job under which gates are stored. No worker runs it.
+/// The job of gates. No worker runs it.
 pub const GATE: &str = "runledger.gate";
 
-/// The most nodes of one graph. All of them are written by one statement, and shown by some.
+/// The maximum number of nodes in a graph. One statement writes all of them, and some statements
+/// show all.
 pub const MAX_NODES: usize = 10_000;
 
-/// The most edges of one graph.
+/// The maximum number of edges in a graph.
 pub const MAX_EDGES: usize = 100_000;
 
-/// How many problems of one kind are named; of the others their number.
+/// The maximum number of problems of one kind that are listed. The others are only counted.
 const MAX_NAMED: usize = 20;
 
 /// One node of a graph.
 #[derive(Clone, Debug)]
 pub struct PlannedNode {
-    /// Its name in the graph.
+    /// The name in the graph.
     pub name: String,
-    /// What it is.
+    /// What the node executes.
     pub kind: PlannedKind,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Debug)]
 pub enum PlannedKind {
-    /// A job, by the name under which it is known longest.
+    /// A job, by its oldest name.
     Job(String),
-    /// A gate, and the options of a job that were said of it all the same.
+    /// A gate, and the job options that the caller set on it in error.
     Gate(Vec<&'static str>),
-    /// A node that the graph has already: of an addition, and the options that were said of it all the same.
+    /// An existing node of the extended graph, and the options that the caller set on it in error.
     Existing(Vec<&'static str>),
 }
 
 /// One edge of a graph.
 #[derive(Clone, Debug)]
 pub struct PlannedEdge {
-    /// The place of the node that needs the other.
+    /// The place of the dependent node.
     pub dependant: usize,
-    /// The node that it needs.
+    /// The dependency.
     pub needs: Target,
-    /// Whether any end of it will do.
+    /// Whether any outcome of the dependency is enough.
     pub on_terminal: bool,
-    /// The parameters that are given what it gave.
+    /// The parameters that take the dependency's output.
     pub parameters: Vec<String>,
 }
 
-/// A node that another needs, or that is the result.
+/// A dependency, or the result node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// By its place.
+    /// A node by its place.
     At(usize),
-    /// By its name.
+    /// A node by its name.
     Named(String),
     /// A node of another graph.
     Elsewhere,
 }
 
-/// The shape of a graph.
+/// A graph before it is checked.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its nodes.
+    /// The nodes.
     pub nodes: Vec<PlannedNode>,
-    /// Its edges.
+    /// The edges.
     pub edges: Vec<PlannedEdge>,
-    /// The node whose output is its result.
+    /// The node whose output is the result.
     pub result: Option<Target>,
     /// The methods that should change a node but received a node of another graph.
     pub foreign: BTreeSet<&'static str>,
-    /// Problems that were found as the graph was declared.
+    /// Problems that the declaration found.
     pub refused: Vec<GraphProblem>,
 }
 
-/// A checked graph: every edge leads from one place to another.
+/// A checked graph: every edge has two valid ends.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// Of each node the places of those that it needs, each once.
+    /// The dependencies of each node by place, without duplicates.
     pub needs: Vec<BTreeMap<usize, Need>>,
-    /// The place of the result.
+    /// The place of the result node.
     pub result: Option<usize>,
 }
 
-/// In what way one node needs another.
+/// How one node depends on another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Whether any end of it will do. Of several edges between two nodes the strictest counts.
+    /// Whether any outcome is enough. If two nodes have several edges, the strictest counts.
     pub on_terminal: bool,
-    /// The parameters that are given what it gave. They take its outcome if any end will do, and its output otherwise.
+    /// The parameters that take the dependency's value: its outcome if any outcome is enough,
+    /// otherwise its output.
     pub parameters: Vec<String>,
 }
 
-/// Everything that is wrong with a graph.
+/// All problems of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphError {
     graph: String,
     problems: Vec<GraphProblem>,
 }
 
-/// One thing that is wrong with a graph.
+/// One problem of a graph.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GraphProblem {
-    /// It has no node.
+    /// The graph has no nodes.
     #[error("it has no nodes; give it a call or a gate")]
     Empty,
-    /// It has too many nodes or edges.
+    /// The graph has too many nodes or edges.
     #[error(
         "it has {n} {what}, and {most} is the most; let a node start the rest as runs of their own, or use several graphs"
     )]
     TooLarge {
         /// `nodes` or `edges`.
         what: &'static str,
-        /// How many it has.
+        /// How many the graph has.
         n: usize,
-        /// How many it may have.
+        /// The maximum.
         most: usize,
     },
     /// A name breaks a rule.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Several nodes have one name.
+    /// Several nodes have the same name.
     #[error("{n} nodes are called `{name}`; tell them apart with `.key(…)`")]
     Duplicate {
         /// The name.
         name: String,
-        /// How many have it.
+        /// The number of nodes with this name.
         n: usize,
     },
-    /// A node needs one that is not there.
+    /// A dependency does not exist.
     #[error("`{node}` needs `{needs}`, which is not in it{hint}")]
     Unknown {
         /// The node.
         node: String,
-        /// What it needs.
+        /// The dependency.
         needs: String,
-        /// A name that is near, or nothing.
+        /// The advice if a similar name exists, otherwise empty.
         hint: String,
     },
-    /// A node needs one of another graph.
+    /// A dependency belongs to another graph.
     #[error("`{node}` needs a node of another graph; nodes are known only to the graph that made them")]
     Elsewhere {
         /// The node.
@@ -175,19 +177,19 @@ pub enum GraphProblem {
         /// The method.
         method: &'static str,
     },
-    /// A node needs itself.
+    /// A node depends on itself.
     #[error("`{node}` needs itself")]
     SelfDependency {
         /// The node.
         node: String,
     },
-    /// Nodes need one another in a circle.
+    /// Nodes depend on one another in a cycle.
     #[error("these need one another in a circle: {path}")]
     Cycle {
-        /// The names, the first once more at the end.
+        /// The names along the cycle. The last name equals the first.
         path: String,
     },
-    /// A gate has an option of jobs.
+    /// A gate has an option that only jobs have.
     #[error("the gate `{gate}` has `{option}`, which only jobs have: no worker runs a gate")]
     GateOption {
         /// The gate.
@@ -195,7 +197,7 @@ pub enum GraphProblem {
         /// The option.
         option: &'static str,
     },
-    /// A new graph has a node that is said to be there.
+    /// A new graph refers to an existing node.
     #[error(
         "`{node}` is said to be there already, and the graph is new; only what `handle.extend_from(…).append(…)` is given has such nodes"
     )]
@@ -203,7 +205,7 @@ pub enum GraphProblem {
         /// The node.
         node: String,
     },
-    /// An addition says something of a node that is there.
+    /// An extension changes an existing node.
     #[error("`{node}` is there already, so that it cannot be given {what} any more")]
     There {
         /// The node.
@@ -211,7 +213,7 @@ pub enum GraphProblem {
         /// `another node to wait for` or the name of an option.
         what: String,
     },
-    /// An addition has a node with a name that the graph has.
+    /// An extension adds a node whose name exists in the graph.
     #[error(
         "the graph has a node `{name}` already; tell them apart with `.key(…)`, or say `existing_node` where that one is meant"
     )]
@@ -219,23 +221,23 @@ pub enum GraphProblem {
         /// The name.
         name: String,
     },
-    /// An addition names a node that the graph does not have.
+    /// An extension refers to a node that does not exist in the graph.
     #[error("`{name}` is said to be there already, and the graph has no such node{hint}")]
     NoSuchNode {
         /// The name.
         name: String,
-        /// A name that is near, or nothing.
+        /// The advice if a similar name exists, otherwise empty.
         hint: String,
     },
-    /// An addition is called otherwise than the graph.
+    /// An extension has another name than the graph.
     #[error("it is an addition to `{name}`, and the graph is called `{whole}`")]
     OtherGraph {
-        /// What the addition is called.
+        /// The name of the extension.
         name: String,
-        /// What the graph is called.
+        /// The name of the graph.
         whole: String,
     },
-    /// An addition has an option of whole graphs.
+    /// An extension has an option that only whole graphs have.
     #[error(
         "it has {option}, which only a whole graph has: an addition becomes a part of the one that is there"
     )]
@@ -243,7 +245,7 @@ pub enum GraphProblem {
         /// The option.
         option: &'static str,
     },
-    /// A gate is given something.
+    /// A gate has an input or a condition.
     #[error(
         "the gate `{gate}` is given {what}, and nobody would read it: no worker runs a gate; say so of a node before or after it"
     )]
@@ -253,26 +255,26 @@ pub enum GraphProblem {
         /// `a condition`, or the parameter.
         what: String,
     },
-    /// The result is a node that is not there.
+    /// The result node does not exist.
     #[error("its result is to be that of `{name}`, which is not in it{hint}")]
     UnknownResult {
-        /// What was named.
+        /// The name of the result node.
         name: String,
-        /// A name that is near, or nothing.
+        /// The advice if a similar name exists, otherwise empty.
         hint: String,
     },
-    /// A parameter is given what another node gives, and the job has no such parameter, or is given it twice; or it
-    /// takes any end of a node whose success another edge needs.
+    /// A dependency fills a parameter that the job does not have, or that is filled twice. Or the
+    /// parameter takes any outcome of a node whose success another edge needs.
     #[error("`{node}` is given the parameter `{parameter}`, {why}")]
     Parameter {
         /// The node.
         node: String,
         /// The parameter.
         parameter: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// A parameter that its job needs and nothing gives it.
+    /// Nothing fills a required parameter.
     #[error("nothing gives `{node}` the parameter `{parameter}`, which its job `{job}` needs")]
     Missing {
         /// The node.
@@ -282,7 +284,7 @@ pub enum GraphProblem {
         /// The job.
         job: String,
     },
-    /// Its call is refused.
+    /// The call of a node is refused.
     #[error("the call of `{node}` is refused: {why}")]
     Refused {
         /// The node.
@@ -293,10 +295,10 @@ pub enum GraphProblem {
 }
 
 impl GraphError {
-    /// An error of these problems, or none.
+    /// Returns an error if there are problems.
     ///
     /// # Errors
-    /// Where there are any.
+    /// At least one problem exists.
     pub fn of(graph: &str, problems: Vec<GraphProblem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self { graph: graph.to_owned(), problems }) }
     }
@@ -327,7 +329,7 @@ impl Plan {
     /// Checks the whole graph.
     ///
     /// # Errors
-    /// Every problem at once; of circles one for each knot.
+    /// All problems at once. If cycles overlap, only some of them are listed.
     pub fn check(&self) -> Result<Checked, GraphError> {
         let mut problems = Vec::new();
         if let Err(error) = check_name("graph", &self.name) {
@@ -343,7 +345,8 @@ impl Plan {
             match self.place(&edge.needs, &places) {
                 Err(name) => problems.push(match &edge.needs {
                     Target::Elsewhere => GraphProblem::Elsewhere { node },
-                    // The others are counted, and a hint costs a look at every node.
+                    // The error only counts further problems, and a hint compares the name with
+                    // every node.
                     _ if problems.len() >= MAX_NAMED => {
                         GraphProblem::Unknown { node, hint: String::new(), needs: name }
                     }
@@ -385,7 +388,8 @@ impl Plan {
         Ok(Checked { needs, result })
     }
 
-    /// Parameters that take any end of a node whose success another edge needs: they would be given its bare output.
+    /// Parameters that take any outcome of a node whose success another edge needs. They would
+    /// receive the plain output.
     fn contradictions(
         &self,
         needs: &[BTreeMap<usize, Need>],
@@ -477,7 +481,8 @@ impl Plan {
         hint(name, self.nodes.iter().map(|node| node.name.as_str()))
     }
 
-    /// One circle of each knot: nodes are taken away as long as one needs none that is left, and from the others the needs are followed.
+    /// Finds cycles. Removes nodes without remaining dependencies, then follows one dependency of
+    /// each remaining node until the path meets a visited node.
     fn cycles(&self, needs: &[BTreeMap<usize, Need>]) -> Vec<GraphProblem> {
         let mut dependants: Vec<Vec<usize>> = vec![Vec::new(); needs.len()];
         let mut n_left: Vec<usize> = needs.iter().map(BTreeMap::len).collect();
@@ -502,7 +507,8 @@ impl Plan {
         for start in 0..needs.len() {
             let mut path = Vec::new();
             let mut place = start;
-            // Each of these needs one that is not free either, so that the walk ends where it has been.
+            // Each of these nodes depends on another one that is not free, so the path ends at a
+            // visited node.
             while !seen[place] {
                 seen[place] = true;
                 path.push(place);
@@ -524,7 +530,8 @@ impl Plan {
     }
 }
 
-/// The canonical form of a request for a graph: what a repeated keyed submission is compared with, by `unordered`. Nodes have no order in it.
+/// The canonical form of a request for a graph. A repeated keyed submission is compared with it
+/// through `unordered`, because its nodes have no order.
 #[derive(Debug, Serialize)]
 pub struct GraphRequest<'r> {
     /// The name of the graph.
@@ -536,41 +543,41 @@ pub struct GraphRequest<'r> {
     pub nodes: BTreeMap<&'r str, NodeRequest<'r>>,
 }
 
-/// The canonical form of a request for an addition to a graph.
+/// The canonical form of a request to extend a graph.
 #[derive(Debug, Serialize)]
 pub struct AdditionRequest<'r> {
-    /// The name of the node that had to go on.
+    /// The name of the node that must still be live.
     pub window: &'r str,
     /// The nodes by name.
     pub nodes: BTreeMap<&'r str, NodeRequest<'r>>,
 }
 
-/// One node of it.
+/// One node of a [`GraphRequest`].
 #[derive(Debug, Serialize)]
 pub struct NodeRequest<'r> {
-    /// The job by its oldest name; none for a gate.
+    /// The oldest name of the job. `None` for a gate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<&'r str>,
-    /// What it is given beside what other nodes give, as a fingerprint: the node has the text.
+    /// The fingerprint of the node's own arguments. The stored node has the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
-    /// Its tenant, where it is not the graph's.
+    /// The tenant; empty if it is the graph's tenant.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub tenant: &'r str,
-    /// The options that were said.
+    /// The options that the caller set.
     #[serde(flatten)]
     pub options: Cow<'r, RequestOptions>,
-    /// What it needs, by name.
+    /// The dependencies by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub needs: BTreeMap<&'r str, NeedRequest<'r>>,
 }
 
-/// One edge of it.
+/// One edge of a [`GraphRequest`].
 #[derive(Debug, Serialize)]
 pub struct NeedRequest<'r> {
-    /// Whether any end will do.
+    /// Whether any outcome is enough.
     pub on_terminal: bool,
-    /// The parameters that are given what it gave.
+    /// The parameters that take the dependency's value.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub parameters: &'r [String],
 }

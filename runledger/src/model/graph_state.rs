@@ -1,25 +1,26 @@
-//! Where a graph stands.
+//! The states of a graph.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a graph stands, by how its nodes do.
+/// The state of a graph, derived from the states of its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum GraphState {
-    /// Some node runs or may run, or it is about to be concluded.
+    /// A node runs or can run, or the graph is about to be concluded.
     Running,
-    /// Nothing goes on but waiting for a gate to be decided.
+    /// The graph only waits for decisions about gates.
     Waiting,
-    /// It completed, and so did every node that was not skipped.
+    /// The graph and all nodes that were not skipped completed.
     Completed,
-    /// It completed, though some node did not: its result did, or what any end of such a node was enough for.
+    /// The graph completed although a node did not: the result node completed, or any outcome of
+    /// that node was enough for its dependents.
     CompletedWithErrors,
-    /// It failed.
+    /// The graph failed.
     Failed,
-    /// It was cancelled.
+    /// The graph was cancelled.
     Cancelled,
 }
 

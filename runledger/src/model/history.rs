@@ -1,4 +1,4 @@
-//! The record of one run as a file: what replay needs, readable, and in an order that does not change.
+//! The record of one run as a file: everything that replay needs, readable, and in a stable order.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,92 +13,94 @@ use super::name::check_name;
 use super::replay::Recorded;
 use super::version::{FIRST, parts};
 
-/// The format that this program writes, and the only one that it reads.
+/// The format that this program writes. It reads no other.
 const FORMAT: u32 = 1;
 
-/// What is recorded of one run: kept as a file, it tells in a test whether the present code still follows it.
+/// The record of one run. Stored as a file, it lets a test check whether the present code still
+/// follows it.
 ///
-/// It has the run's input, and what its steps gave: data of your users, where your jobs have such. A codec of the database does not seal it: what is
-/// exported is plain. Its `Debug` shows none of it.
+/// It contains the input of the run and the outputs of its steps, which may be data of your users.
+/// An export is never encrypted, even if the database has a codec. `Debug` omits the data.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct History {
     /// The version of the format.
     format: u32,
-    /// The run that it was.
+    /// The id of the run.
     pub run_id: Uuid,
-    /// The name of its job.
+    /// The name of the job.
     pub job: String,
-    /// The version of its job's code that it was pinned to.
+    /// The version of the job's code that the run was pinned to.
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub version: u32,
-    /// Its tenant; empty for none.
+    /// The tenant; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
-    /// The graph that it is a node of, if it is.
+    /// The graph that the run is a node of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph_id: Option<Uuid>,
-    /// Where it stood: a word of `runledger.run_state`.
+    /// The state of the run, as in `runledger.run_state`.
     pub state: String,
-    /// Attempts that were spent.
+    /// The number of attempts.
     pub attempt: u32,
-    /// Whether the fingerprints of its steps are keyed, because its payloads are sealed: without the key a replay does not compare the inputs of steps.
+    /// Whether the fingerprints of steps are keyed, because payloads are encrypted. Without the
+    /// key, replay does not compare the inputs of steps.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keyed: bool,
-    /// Its input, as JSON text.
+    /// The input as JSON text.
     #[serde(with = "as_json")]
     pub input: String,
-    /// Its steps, in the order in which the code claimed them.
+    /// The steps, in the order in which the code claimed them.
     pub steps: Vec<HistoryStep>,
 }
 
-/// One recorded step. Its `Debug` does not show what it gave.
+/// One recorded step. `Debug` omits its output.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct HistoryStep {
-    /// Its key.
+    /// The key of the step.
     pub key: String,
-    /// Its place in the order of claims, from 0.
+    /// The place in the order of claims, from 0.
     pub ordinal: u64,
-    /// What identifies its input.
+    /// The fingerprint of the input.
     pub fingerprint: i64,
-    /// What it gave, as JSON text.
+    /// The output as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "as_json_if_any")]
     pub output: Option<String>,
-    /// What it failed with, where it gave nothing.
+    /// The failure, if the step has no output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// How many results the code had received when it claimed the step.
+    /// The number of results that the code had received when it claimed the step.
     pub seen_len: u32,
-    /// The last of those, where they are not those of a plain sequence.
+    /// The last of these results, if they are not a plain sequence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<Vec<u64>>,
-    /// The call that takes back what it did, as JSON text.
+    /// The compensating call as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "as_json_if_any")]
     pub undo: Option<String>,
 }
 
-/// Why a history cannot be read or written.
+/// An error of reading or writing a history.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HistoryError {
     /// The file cannot be read or written.
     #[error("the file of a history cannot be read or written")]
     File(#[from] std::io::Error),
-    /// It is not the JSON of a history.
+    /// The text is not the JSON of a history.
     #[error("this is not the JSON of a history")]
     Json(#[from] serde_json::Error),
-    /// It is of another format.
+    /// The history has another format.
     #[error(
         "this history has format {found}, and this program reads format {FORMAT}; export it again with this version"
     )]
     Format {
-        /// Its format.
+        /// The format of the history.
         found: u32,
     },
-    /// No run can have left it.
+    /// No run can leave such a history.
     #[error("no run can have left this history: {0}; export it again, and leave its steps as they are")]
     Malformed(String),
 }
@@ -132,20 +134,20 @@ impl History {
         }
     }
 
-    /// The same as that of a node of a graph, or not.
+    /// Sets the graph of the run.
     pub(crate) fn in_graph(self, graph_id: Option<Uuid>) -> Self {
         Self { graph_id, ..self }
     }
 
-    /// The same with fingerprints that are keyed, or not.
+    /// Sets whether the fingerprints are keyed.
     pub(crate) fn keyed(self, keyed: bool) -> Self {
         Self { keyed, ..self }
     }
 
-    /// Reads a history.
+    /// Reads a history from JSON.
     ///
     /// # Errors
-    /// [`HistoryError`]: it is no history of this format, or contradicts itself.
+    /// [`HistoryError`] if the text is not a history of this format, or contradicts itself.
     pub fn from_json(text: &str) -> Result<Self, HistoryError> {
         #[derive(Deserialize)]
         struct Head {
@@ -160,37 +162,38 @@ impl History {
         Ok(history)
     }
 
-    /// Its JSON: one line a field, steps in their order. The same history gives the same text.
+    /// Writes the history as JSON: one field per line, and steps in order. Equal histories give
+    /// equal texts.
     ///
     /// # Errors
-    /// [`HistoryError::Json`]: an input or output was changed to what is not JSON.
+    /// [`HistoryError::Json`] if an input or output was changed and is no longer JSON.
     pub fn to_json(&self) -> Result<String, HistoryError> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// Reads a file.
+    /// Reads a history from a file.
     ///
     /// # Errors
-    /// As [`from_json`](Self::from_json), and where the file cannot be read.
+    /// Same as [`from_json`](Self::from_json), or the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, HistoryError> {
         Self::from_json(&std::fs::read_to_string(path)?)
     }
 
-    /// Writes a file.
+    /// Writes the history to a file.
     ///
     /// # Errors
-    /// As [`to_json`](Self::to_json), and where the file cannot be written.
+    /// Same as [`to_json`](Self::to_json), or the file cannot be written.
     pub fn to_file(&self, path: impl AsRef<Path>) -> Result<(), HistoryError> {
         Ok(std::fs::write(path, self.to_json()?)?)
     }
 
-    /// Its steps as a replay takes them.
+    /// The steps in the form that a replay takes.
     #[cfg(feature = "testing")]
     pub(crate) fn recorded(&self) -> Vec<Recorded> {
         self.steps.iter().map(HistoryStep::recorded).collect()
     }
 
-    /// Says what is wrong with it, if anything is.
+    /// Describes the first inconsistency, if any.
     fn check(&self) -> Result<(), String> {
         check_name("job", &self.job).map_err(|error| error.to_string())?;
         let (mut keys, mut ordinals) = (BTreeSet::new(), BTreeSet::new());
@@ -283,7 +286,7 @@ fn is_first(version: &u32) -> bool {
     *version == FIRST
 }
 
-/// JSON text as the JSON that it is, so that people can read the file; no digit of a number is lost.
+/// JSON text as embedded JSON, so people can read the file. Numbers keep all digits.
 mod as_json {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
     use serde_json::value::RawValue;
@@ -298,7 +301,7 @@ mod as_json {
     }
 }
 
-/// The same where it may be left out; an output of `null` is one.
+/// The same for a field that may be absent. An output of `null` counts as present.
 mod as_json_if_any {
     use serde::{Deserializer, Serializer};
 

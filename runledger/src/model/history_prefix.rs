@@ -1,7 +1,8 @@
-//! Which recorded steps of a run another one keeps that goes on from there.
+//! The steps that a fork or a revived run keeps.
 //!
-//! A replay over the kept rows accepts what the code did when it left them. The order of deliveries is written anew among them: a row that is left out
-//! may have carried the part of it that others rest on.
+//! A replay over the kept rows accepts what the original code did until then. The order of
+//! deliveries is computed again for the kept rows: a removed row may have stored the part that
+//! other rows need.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,18 +14,22 @@ use super::replay::Recorded;
 use super::request::{child_run_id, key_in_slice};
 use super::scope::{Scope, is_beside, is_from};
 
-/// The names of the steps whose results the code has as soon as it asks for them. A step of the user's that is called like one is taken for one.
+/// The steps whose results are available at once. A user's step with one of these names is treated
+/// the same.
 const AT_ONCE: [&str; 3] = ["now", "uuid", "random"];
 
-/// The steps that were claimed before the one with this key, and those of other branches that the code could claim without having seen its result. None
-/// where it is not recorded. What the engine has taken back after the code is no step of the code.
+/// The steps of a fork from the step `key`: those that were claimed before it, and those of other
+/// branches that did not need its result. `None` if the step is not recorded. Compensations by the
+/// engine are excluded, because the code did not claim them.
 ///
-/// A value that the code has at once, every branch may have seen before the next delivery, and nothing tells which has. So where one of these would be asked
-/// for anew beside what other branches claimed, nothing is kept that was claimed after the delivery before it.
+/// Any branch may have seen a value that was available at once, and the record does not show which
+/// branches did. If the fork would compute such a value again, and other branches made claims at
+/// the same time, it drops all steps that were claimed after the previous delivery.
 #[must_use]
 pub fn before(rows: Vec<Recorded>, key: &str) -> Option<Vec<Recorded>> {
     let (place, seen_len) = rows.iter().find(|row| row.key == key).map(|row| (row.ordinal, row.seen_len))?;
-    // A signal is recorded when the code has it, among what it has seen: the rest of that is what was seen without it.
+    // A signal is recorded when the code receives it, as one of the deliveries in its row. The
+    // other deliveries came before it.
     let last = (seen_len as usize).checked_sub(1).and_then(|last| order_of(&rows).get(last).copied());
     if last.is_some_and(|last| last.ordinal == place) {
         return Some(keep(rows, |row| row.seen_len < seen_len && !row.is_undone_by_engine()));
@@ -32,7 +37,8 @@ pub fn before(rows: Vec<Recorded>, key: &str) -> Option<Vec<Recorded>> {
     let beside = || rows.iter().filter(|row| row.seen_len == seen_len);
     let rests_on_a_value = beside().any(|row| is_from(row.ordinal, place) && is_given_at_once(row))
         && beside().any(|row| !is_beside(row.ordinal, place));
-    // What was delivered before one of these was claimed is among them: it was claimed before, after fewer deliveries.
+    // A kept step has all its earlier deliveries among the kept steps: each was claimed before,
+    // after fewer deliveries.
     let is_kept = |row: &Recorded| {
         let is_before = row.seen_len < seen_len
             || (row.seen_len == seen_len && !is_from(row.ordinal, place) && !rests_on_a_value);
@@ -41,7 +47,7 @@ pub fn before(rows: Vec<Recorded>, key: &str) -> Option<Vec<Recorded>> {
     Some(keep(rows, is_kept))
 }
 
-/// Whether the code had the result when it asked for it, and not by a delivery.
+/// Whether the code had the result at once, without a delivery.
 fn is_given_at_once(row: &Recorded) -> bool {
     let name = row.key.rsplit_once('/').map_or(row.key.as_str(), |(_, name)| name);
     let name = name.split_once('#').map_or(name, |(name, _)| name);
@@ -49,8 +55,8 @@ fn is_given_at_once(row: &Recorded) -> bool {
     AT_ONCE.contains(&name) || patch.is_some_and(|patch| Scope::of_patch(patch).base == row.ordinal)
 }
 
-/// Of the kept steps of a run the first that does not stand any more: what it did was taken back after them, or is about to be, where the run is being
-/// undone.
+/// The first kept step that is compensated: either later in the original run, or soon, if that run
+/// is compensating its steps.
 #[must_use]
 pub fn taken_back<'k>(rows: &[Recorded], kept: &'k [Recorded], is_being_undone: bool) -> Option<&'k str> {
     let keys = |rows: &[Recorded]| -> HashSet<String> { rows.iter().map(|row| row.key.clone()).collect() };
@@ -62,7 +68,8 @@ pub fn taken_back<'k>(rows: &[Recorded], kept: &'k [Recorded], is_being_undone: 
     kept.iter().find(does_not_stand).map(|row| row.key.as_str())
 }
 
-/// All but the failures that no step claimed later has observed: those that ended the run. The code asks for them again, and they are tried again.
+/// Removes the failures that ended the run, which no later step observed. The code claims these
+/// steps again, and executes them again.
 #[must_use]
 pub fn without_last_failures(rows: Vec<Recorded>) -> Vec<Recorded> {
     let observed: HashSet<u64> = order_of(&rows).into_iter().map(|delivery| delivery.ordinal).collect();
@@ -82,25 +89,26 @@ fn keep(mut rows: Vec<Recorded>, is_kept: impl Fn(&Recorded) -> bool) -> Vec<Rec
     rows
 }
 
-/// The run that a step may have started: its output is the id of one.
+/// The run that a step may have started: its output is a run id.
 #[must_use]
 pub fn started(row: &Recorded) -> Option<Uuid> {
     let text = row.result.as_ref().ok()?;
     text.strip_prefix('"')?.strip_suffix('"')?.parse().ok()
 }
 
-/// A run that a step has started.
+/// A run that a step started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// Its id.
+    /// The id of the child.
     pub run_id: Uuid,
-    /// The run that the step belonged to then: a step that was taken over from another run is still that one's.
+    /// The run that the step belonged to when it started the child. For a copied step, this is the
+    /// original run.
     pub parent_id: Uuid,
-    /// The slice of that run's work that is the present one: the child was started in it, or in one before.
+    /// The present slice of that run. The child was started in this slice or in an earlier one.
     pub slice: u32,
 }
 
-/// The kept steps that start children and await them.
+/// The kept steps that start and await children.
 #[derive(Debug)]
 pub struct Children<'r> {
     rows: &'r [Recorded],
@@ -109,7 +117,7 @@ pub struct Children<'r> {
 }
 
 impl<'r> Children<'r> {
-    /// Those among these steps.
+    /// Finds the starts and awaits in `rows`.
     #[must_use]
     pub fn among(rows: &'r [Recorded]) -> Self {
         let mut starts: HashMap<Uuid, Vec<usize>> = HashMap::new();
@@ -122,7 +130,8 @@ impl<'r> Children<'r> {
         Self { rows, starts, awaited: awaited.collect() }
     }
 
-    /// The step that started a child whose end no kept step knows: only there may another run take the child's place.
+    /// The step that started a child whose outcome no kept step knows. Only such a child can be
+    /// replaced by another run.
     #[must_use]
     pub fn start_of(&self, child: Child) -> Option<usize> {
         if self.awaited.contains(&json::fingerprint(&child.run_id.to_string())) {
@@ -133,7 +142,8 @@ impl<'r> Children<'r> {
     }
 }
 
-/// Whether the id of the child follows from this step, in whichever slice that was: a run that took the step over does not know it.
+/// Whether the child's id derives from this step, in any slice. A run that copied the step does not
+/// know the slice.
 fn is_start_of(row: &Recorded, child: Child) -> bool {
     let in_slice = |slice| child_run_id(child.parent_id, &key_in_slice(slice, &row.key)) == child.run_id;
     (0..=child.slice).rev().any(in_slice)
@@ -170,7 +180,8 @@ mod tests {
         assert_eq!(before(rows, "d"), None);
     }
 
-    /// A step that can be taken back, the decision about it, and that it was taken back by the engine, which has no deliveries.
+    /// A step with a compensation, two further steps, and a compensation by the engine, which has
+    /// no deliveries.
     fn undone() -> Vec<Recorded> {
         let done = Recorded { undo: Some("{}".to_owned()), ..row("a", 0, 0, None) };
         let undo = row("undo[a]", Scope::of_undo("a").base, 0, None);
@@ -233,7 +244,7 @@ mod tests {
         let alone = [row("a", 0, 0, None), row("b", 1, 1, None), row("now", 2, 1, None)];
         let kept = before(alone.to_vec(), "now").unwrap_or_default();
         assert_eq!(keys(&kept), ["a", "b"], "no other branch can have seen it");
-        // A job may have the name, and a key of its own.
+        // A job may have such a name, with a key.
         let called_alike = [row("patched[mail]", 0, 0, None), row("now[mail]", 1, 0, None)];
         assert!(!called_alike.iter().any(is_given_at_once));
     }
@@ -261,7 +272,8 @@ mod tests {
 
     #[test]
     fn the_order_that_a_left_out_row_carried_goes_to_one_that_is_kept() {
-        // `b` came first; `c` and `d` were claimed after both, and only the row of `c`, which failed, has the order.
+        // `b` came first. `c` and `d` were claimed after both. Only the row of `c`, which failed,
+        // stores the order.
         let rows = vec![
             row("a", 0, 0, None),
             row("b", 1, 0, None),
@@ -306,21 +318,21 @@ mod tests {
         assert_eq!([1, 2, 3].map(found), [None, Some(0), Some(0)]);
     }
 
-    /// What the code of a run did.
+    /// One action of the code of a run.
     #[derive(Clone, Copy, Debug)]
     enum Move {
-        /// In this scope.
+        /// Claims a step in this scope.
         Claim(usize),
-        /// Asks for a value that it has at once, in this scope.
+        /// Requests a value that is available at once, in this scope.
         Ask(usize),
-        /// Asks whether a change is in force.
+        /// Asks whether a change of the code applies.
         Patched,
         /// Waits for a signal, in this scope.
         Wait(usize),
         Deliver(u64),
     }
 
-    /// What a run did, and the records that it left: of each the place of its claim among the moves.
+    /// The actions of a run and its records. `claimed_at` is the action that claimed each record.
     #[derive(Debug, Default)]
     struct Course {
         moves: Vec<Move>,
@@ -329,7 +341,8 @@ mod tests {
     }
 
     impl Course {
-        /// What no row may have seen that is kept where the run is forked at this one.
+        /// The action that delivered the result of this row. A fork from the row keeps only rows
+        /// that were claimed earlier.
         fn delivered_at(&self, place: usize) -> usize {
             let ordinal = self.rows[place].ordinal;
             let is_it = |done: &Move| matches!(done, Move::Deliver(delivered) if *delivered == ordinal);
@@ -337,14 +350,15 @@ mod tests {
         }
     }
 
-    /// The workflow itself, and two branches of it.
+    /// The workflow itself and two branches.
     fn scopes(replay: &mut Replay) -> [Scope; 3] {
         let branches = ["left", "right"].map(|name| replay.branch(&Scope::root(), name));
         let [left, right] = branches;
         [Scope::root(), left, right]
     }
 
-    /// A run that claims and is given results in an order drawn by `choices`, the records that it left, and which of its steps failed.
+    /// Generates a run from `choices`: its claims and deliveries, its records, and the steps that
+    /// failed.
     fn course(choices: &[(u8, bool, bool)]) -> Course {
         let (mut replay, mut course, mut pending, mut waits) =
             (Replay::default(), Course::default(), Vec::new(), HashMap::<u64, (String, usize)>::new());
@@ -355,7 +369,7 @@ mod tests {
                 let ordinal = pending.swap_remove(which % pending.len());
                 replay.deliver(ordinal);
                 course.moves.push(Move::Deliver(ordinal));
-                // A signal is recorded when the code has it.
+                // A signal is recorded when the code receives it.
                 if let Some((key, claimed_at)) = waits.remove(&ordinal) {
                     let seen_len = replay.seen_len();
                     course.rows.push(row(&key, ordinal, seen_len, replay.seen(seen_len).as_deref()));
@@ -378,7 +392,7 @@ mod tests {
                 _ => Move::Claim(scope),
             });
             let Ok(claim) = claim else { unreachable!("nothing is recorded") };
-            // A change is decided about once.
+            // A change is decided once.
             let Some(claim) = claim else { continue };
             if what == 4 {
                 pending.push(claim.ordinal);
@@ -401,7 +415,7 @@ mod tests {
         course
     }
 
-    /// Replays what the code did over some of its rows, until it goes its own way.
+    /// Replays the actions over some of the rows, until all rows are met.
     fn replays(moves: &[Move], kept: Vec<Recorded>) -> Result<(), TestCaseError> {
         let ordinals: HashSet<u64> = kept.iter().map(|row| row.ordinal).collect();
         let order_len = kept.iter().map(|row| row.seen_len).max().unwrap_or(0) as usize;
@@ -431,7 +445,7 @@ mod tests {
                 Move::Ask(scope) => {
                     let claim = replay.claim_in(&scopes[*scope], "random", None, 7);
                     let claim = claim.map_err(|divergence| TestCaseError::fail(divergence.to_string()))?;
-                    // Given another value the code goes its own way.
+                    // With another value, the code would take another path.
                     prop_assert!(claim.recorded, "{} of {} kept rows are met before", n_met, n_kept);
                     n_met += 1;
                 }

@@ -1,21 +1,23 @@
-//! How much a run has on record. Each attempt reads all of it in one statement, and PostgreSQL forms no text above
-//! 1 GB.
+//! Limits the size of a run's history. Each attempt reads all of it in one statement, and
+//! PostgreSQL cannot build a text above 1 GB.
 
 use std::collections::HashMap;
 
 use super::divergence::Divergence;
 use super::payload::PayloadError;
 
-/// A run with more bytes on record begins no further step.
+/// The size in bytes above which a run starts no further step.
 pub const MAX_HISTORY: usize = 128 << 20;
 
-/// The most bytes on record with the outputs of steps that were under way when the run came to [`MAX_HISTORY`].
+/// The maximum size in bytes, including the outputs of steps that were already running when the run
+/// reached [`MAX_HISTORY`].
 const MAX_WITH_UNDER_WAY: usize = 2 * MAX_HISTORY;
 
-/// A record with no more bytes is never refused, so that [`PayloadError::HistoryFull`] itself can be recorded.
+/// A record of at most this size is never refused, so [`PayloadError::HistoryFull`] itself can be
+/// recorded.
 const SMALL: usize = 4096;
 
-/// The bytes that the other columns of a record take in the text that a claim reads.
+/// The bytes of a record's other columns in the text that a claim reads.
 const OVERHEAD: usize = 96;
 
 /// The size of a record whose result and compensation have `content` bytes.
@@ -24,34 +26,35 @@ pub fn record_size(key: &str, content: usize) -> usize {
     OVERHEAD + key.len() + content
 }
 
-/// The bytes of the steps of one run.
+/// The size of the recorded steps of one run.
 #[derive(Debug, Default)]
 pub struct HistorySize {
     bytes: usize,
-    /// The bytes of steps that are being recorded, by ordinal: a record may be tried several times.
+    /// The bytes of steps that are being recorded, by ordinal. Recording a step may need several
+    /// tries.
     under_way: HashMap<u64, usize>,
 }
 
 impl HistorySize {
-    /// That of a run with so many bytes on record.
+    /// The size of a run with this many recorded bytes.
     #[must_use]
     pub fn of(bytes: usize) -> Self {
         Self { bytes, ..Self::default() }
     }
 
-    /// Whether the run may begin another step.
+    /// Whether the run may start another step.
     ///
     /// # Errors
-    /// [`Divergence::LargeHistory`], where it may not.
+    /// [`Divergence::LargeHistory`] if it may not.
     pub fn check(&self) -> Result<(), Divergence> {
         if self.bytes > MAX_HISTORY { Err(Divergence::LargeHistory { size: self.bytes }) } else { Ok(()) }
     }
 
-    /// Adds what a step is about to record.
+    /// Adds a step that is about to be recorded.
     ///
     /// # Errors
-    /// [`PayloadError::HistoryFull`], where there is no room for it. There always is for a compensation: a run that is
-    /// too large must still be undone.
+    /// [`PayloadError::HistoryFull`] if the step does not fit. A compensation always fits: a run
+    /// that is too large must still be compensated.
     pub fn add(&mut self, ordinal: u64, key: &str, bytes: usize) -> Result<(), PayloadError> {
         let bytes = record_size(key, bytes);
         let others = self.bytes - self.under_way.remove(&ordinal).unwrap_or(0);
@@ -65,12 +68,12 @@ impl HistorySize {
         Ok(())
     }
 
-    /// Adds what has no other size at another try.
+    /// Adds a record that is tried only once.
     pub fn grow(&mut self, key: &str, bytes: usize) {
         self.bytes += record_size(key, bytes);
     }
 
-    /// Notes that a step is on record.
+    /// Marks a step as recorded.
     pub fn keep(&mut self, ordinal: u64) {
         self.under_way.remove(&ordinal);
     }

@@ -1,8 +1,9 @@
-//! Values as the JSON text that is stored, and back: whatever would not survive the round trip is refused.
+//! Converts values to the stored JSON text and back. Refuses values that would not survive the
+//! round trip.
 //!
-//! The text lives in `json` columns, which keep it byte for byte, and people's queries cast it to `jsonb`, which is
-//! stricter. Encoding therefore refuses what either of them, or the later decoding, would lose. It knows nothing of
-//! SQL and of what a value means.
+//! The text is stored in `json` columns, which keep every byte. Queries of operators cast it to
+//! `jsonb`, which is stricter. Encoding therefore refuses what `json`, `jsonb` or the later
+//! decoding would lose. This module does not know SQL, or the meaning of a value.
 //!
 //! ```text
 //! value ── Checked (floats) ── serde_json ── Guard (depth, NUL, integers) ── Sink (size) ──> text
@@ -29,10 +30,10 @@ pub use encode::{ErasedValue, encode, encode_object};
 pub use error::{DecodeError, EncodeError};
 pub use path::at as path_at;
 
-/// The longest text that is written, in bytes: 16 MiB. What is stored has limits of its own below it, by what it is: see
+/// The longest text that is written, in bytes: 16 MiB. Each kind of payload has a lower limit: see
 /// [`Limits`](crate::Limits).
 pub const MAX_BYTES: usize = 16 << 20;
 
-/// How deeply arrays and objects may be nested; `[[1]]` has depth 2. Half of what `serde_json` reads back (128), so
-/// that a stored value still decodes inside an envelope.
+/// The maximum nesting of arrays and objects; `[[1]]` has depth 2. Half of what `serde_json` reads
+/// (128), so a stored value still decodes inside an envelope.
 pub const MAX_DEPTH: usize = 64;

@@ -1,4 +1,5 @@
-//! Links with which somebody outside decides a gate. A signature over the content keeps anybody without the key from making or changing a link.
+//! Links that let a person outside the program decide a gate. A signature over the content prevents
+//! everyone without the key from creating or changing a link.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,39 +17,41 @@ use super::timestamp::Timestamp;
 /// The first byte of a link that this version signs.
 const FORMAT: u8 = 2;
 
-/// The first byte of a link from before epochs and decisions. Such a link stays valid until the first revocation.
+/// The first byte of a link without epoch and decision, from an earlier version. Such a link stays
+/// valid until the first revocation.
 const FORMAT_WITHOUT_EPOCH: u8 = 1;
 
-/// The fewest bytes of a secret.
+/// The minimum length of a secret in bytes.
 const FEWEST: usize = 32;
 
-/// The bytes of a signature.
+/// The length of a signature in bytes.
 const SIGNATURE: usize = 32;
 
-/// The secret with which links are signed (HMAC-SHA-256), and those of before, whose links are still taken.
+/// The secret that signs links (HMAC-SHA-256), and older secrets whose links are still accepted.
 #[derive(Clone)]
 pub struct GateLinkKey {
     secrets: Vec<Vec<u8>>,
 }
 
-/// What a link says.
+/// The content of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The graph.
     pub graph_id: Uuid,
     /// The name of the gate.
     pub gate: String,
-    /// For whom it was made.
+    /// The person that the link is for.
     pub by: Option<String>,
-    /// When it expires, by the database's clock.
+    /// The expiry, by the database's clock.
     pub expires_at: Timestamp,
-    /// The epoch of the gate's links in which it was signed: nil until the first revocation.
+    /// The epoch of the gate's links when the link was signed. Nil until the first revocation.
     pub epoch: Uuid,
     /// The only decision that it allows. `None` if it allows every decision.
     pub decision: Option<LinkDecision>,
 }
 
-/// The decision that a link is bound to: what [`GateLink::decision`](crate::GateLink::decision) returns.
+/// The decision that a link is bound to. [`GateLink::decision`](crate::GateLink::decision) returns
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkDecision {
@@ -90,18 +93,18 @@ impl LinkDecision {
     }
 }
 
-/// A secret that is too short to sign with.
+/// The secret is too short to sign links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a secret of {n} bytes is too short to sign links with: take {FEWEST} random ones, as `openssl rand 32` gives them"
 )]
 pub struct SecretTooShort {
-    /// How many bytes it has.
+    /// The length of the secret in bytes.
     pub n: usize,
 }
 
 impl GateLinkKey {
-    /// A key of at least 32 bytes, which nobody can guess.
+    /// Creates a key from a secret of at least 32 bytes, which must be hard to guess.
     ///
     /// # Errors
     /// [`SecretTooShort`].
@@ -109,7 +112,7 @@ impl GateLinkKey {
         Ok(Self { secrets: vec![checked(secret.into())?] })
     }
 
-    /// The same key, which also takes links that were signed with an older secret: for the time until those have expired.
+    /// Accepts links of an older secret too. Use it until those links have expired.
     ///
     /// # Errors
     /// [`SecretTooShort`].
@@ -118,17 +121,19 @@ impl GateLinkKey {
         Ok(self)
     }
 
-    /// Signs a link. The text has about 120 characters, and 4 for each 3 bytes of the names and the decision. All of them may stand in a URL.
+    /// Signs a link. The text has about 120 characters, plus 4 for each 3 bytes of the names and
+    /// the decision. All characters are valid in a URL.
     #[must_use]
     pub fn sign(&self, link: &Link) -> String {
         let mut bytes = vec![FORMAT];
         bytes.extend(link.graph_id.as_bytes());
         bytes.extend(link.expires_at.unix_micros().to_be_bytes());
         bytes.extend(link.epoch.as_bytes());
-        // A value that is not JSON gives an empty text, which no reader accepts: the link is never unbound.
+        // A value that is not JSON becomes an empty text, which no reader accepts. So the link is
+        // never unbound by mistake.
         let decision = link.decision.as_ref().map(|decision| decision.to_text().unwrap_or_default());
         for text in [Some(&link.gate), link.by.as_ref(), decision.as_ref()] {
-            // A length that no text has stands for none.
+            // An impossible length represents `None`.
             let len = text.map_or(u32::MAX, |text| u32::try_from(text.len()).unwrap_or(u32::MAX - 1));
             bytes.extend(len.to_be_bytes());
             bytes.extend(text.map(String::as_bytes).unwrap_or_default());
@@ -138,7 +143,7 @@ impl GateLinkKey {
         BASE64_URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// What a signed link says. None where it was not signed with this key, or was changed.
+    /// The content of a signed link. `None` if it was changed, or signed with another key.
     #[must_use]
     pub fn open(&self, signed: &str) -> Option<Link> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(signed).ok()?;
@@ -170,7 +175,7 @@ fn read(said: &[u8]) -> Option<Link> {
     said.is_empty().then_some(Link { graph_id, gate, by, expires_at, epoch, decision })
 }
 
-/// Reads a text, which may be none. `None` if the bytes end before it does.
+/// Reads an optional text. Returns `None` if the bytes end too early.
 fn text(said: &mut &[u8]) -> Option<Option<String>> {
     let (len, rest) = said.split_first_chunk()?;
     let len = u32::from_be_bytes(*len);
@@ -187,7 +192,7 @@ fn checked(secret: Vec<u8>) -> Result<Vec<u8>, SecretTooShort> {
     if secret.len() < FEWEST { Err(SecretTooShort { n: secret.len() }) } else { Ok(secret) }
 }
 
-/// Of a key of any length there is one.
+/// The HMAC of `said`. It exists for a key of any length.
 fn mac(secret: &[u8], said: &[u8]) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
     mac.update(said);

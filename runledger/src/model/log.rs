@@ -1,15 +1,15 @@
-//! What a line of a log says, as it is stored.
+//! The stored form of a log line.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The message, and the values that were said with it.
+/// The message and the fields.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Line {
     /// The message.
     pub message: String,
-    /// The values, as text.
+    /// The fields, as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
 }

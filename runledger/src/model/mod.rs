@@ -1,7 +1,8 @@
-//! What is decided, without a clock, I/O or randomness: states and their transitions, the one retry decision,
-//! replay, names, limits and the canonical form of a request.
+//! Pure decisions, without a clock, I/O or randomness: states and their transitions, the retry
+//! decision, replay, names, limits and the canonical form of a request.
 //!
-//! Code here takes values and returns values. It knows nothing of SQL or tokio; every other layer may use it.
+//! Code here takes values and returns values. It does not know SQL or tokio. Every other layer may
+//! use it.
 
 pub mod backoff;
 mod deliveries;

@@ -1,17 +1,18 @@
-//! Names of jobs, queues, steps and tenants: an allow-list, so that no name needs quoting anywhere.
+//! Names of jobs, queues, steps and tenants. Only listed characters are allowed, so no name needs
+//! quotes anywhere.
 
 use thiserror::Error;
 
-/// The longest name of a job or queue, in bytes.
+/// The maximum length of the name of a job or queue, in bytes.
 pub const MAX_NAME: usize = 48;
-/// The longest tenant, idempotency key or step key, in bytes.
+/// The maximum length of a tenant, idempotency key or step key, in bytes.
 pub const MAX_KEY: usize = 256;
 
-/// The most bytes in the whole key of a step, with the branches that it is in. The compensation of a step has a
-/// longer key, and PostgreSQL indexes at most 2,704 bytes.
+/// The maximum length of a step's whole key, with its branches, in bytes. The compensation of a
+/// step has a longer key, and PostgreSQL indexes at most 2,704 bytes.
 pub const MAX_STEP_KEY: usize = 1024;
 
-/// A name that cannot be used.
+/// An invalid name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} `{name}` {problem}; {rule}")]
 pub struct NameError {
@@ -31,7 +32,7 @@ const KEY_RULE: &str = "use 1 to 256 bytes of text without control characters";
 /// Checks the name of a job or queue.
 ///
 /// # Errors
-/// A [`NameError`] that says which rule the name breaks.
+/// [`NameError`] with the broken rule.
 pub fn check_name(what: &'static str, name: &str) -> Result<(), NameError> {
     let problem = if name.is_empty() {
         "is empty"
@@ -47,10 +48,10 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), NameError> {
     Err(NameError { what, name: shown(name), problem, rule: NAME_RULE })
 }
 
-/// Checks the name that somebody gives a job: the engine's own are not given.
+/// Checks the name of a user's job, which must not be one of the engine's.
 ///
 /// # Errors
-/// A [`NameError`] that says which rule the name breaks.
+/// [`NameError`] with the broken rule.
 pub fn check_job_name(name: &str) -> Result<(), NameError> {
     check_name("job", name)?;
     if is_reserved(name) {
@@ -64,7 +65,7 @@ pub fn check_job_name(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Whether it is the name of one of the engine's own jobs.
+/// Whether the name belongs to the engine's own jobs.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED)
 }
@@ -72,7 +73,7 @@ pub fn is_reserved(name: &str) -> bool {
 /// Checks a tenant, an idempotency key or a step's key.
 ///
 /// # Errors
-/// A [`NameError`] that says which rule the key breaks.
+/// [`NameError`] with the broken rule.
 pub fn check_key(what: &'static str, key: &str) -> Result<(), NameError> {
     let problem = if key.trim().is_empty() {
         "is blank"
@@ -86,7 +87,7 @@ pub fn check_key(what: &'static str, key: &str) -> Result<(), NameError> {
     Err(NameError { what, name: shown(key), problem, rule: KEY_RULE })
 }
 
-/// Checks a text that is not a name but that a query searches for.
+/// Checks the text of a search.
 ///
 /// # Errors
 /// [`NameError`] if the text has a NUL character, which PostgreSQL cannot store.
@@ -97,7 +98,7 @@ pub fn check_text(what: &'static str, text: &str) -> Result<(), NameError> {
     Err(NameError { what, name: shown(text), problem: "has a NUL character", rule: TEXT_RULE })
 }
 
-/// The known name nearest to `name`, if one is near enough to be a slip of the hand.
+/// The known name nearest to `name`, if the difference is small enough for a typo.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (name.len() / 3).clamp(1, 3);
@@ -108,7 +109,8 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// The end of a sentence about a name that is not there: a question, where a known one is near.
+/// The end of a message about an unknown name: a question if a similar name exists, otherwise
+/// empty.
 #[must_use]
 pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(name, known) {
@@ -117,8 +119,8 @@ pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String 
     }
 }
 
-/// Levenshtein's distance, over bytes: names are ASCII. None where it is beyond the limit, and only what lies within the limit of the diagonal is computed: a graph may have ten
-/// thousand long names.
+/// The Levenshtein distance in bytes, because names are ASCII. `None` above the limit. Computes
+/// only the cells within the limit of the diagonal, because a graph may have 10,000 long names.
 fn distance_within(limit: usize, a: &str, b: &str) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit {
         return None;

@@ -1,9 +1,10 @@
-//! Panics of code that is not the engine's, caught.
+//! Catches panics of code outside the engine.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls such code. Where it panics, what is made of its words: before what it panicked with is dropped, which may panic too.
+/// Calls code that may panic. On a panic, converts the message with `told` before it drops the
+/// payload, because the drop may panic too.
 pub(crate) fn caught<T, E>(code: impl FnOnce() -> T, told: impl FnOnce(String) -> E) -> Result<T, E> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
         let error = told(said(payload.as_ref()));
@@ -12,7 +13,7 @@ pub(crate) fn caught<T, E>(code: impl FnOnce() -> T, told: impl FnOnce(String) -
     })
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn said(payload: &(dyn Any + Send)) -> String {
     let message = payload
         .downcast_ref::<&str>()
@@ -22,7 +23,8 @@ fn said(payload: &(dyn Any + Send)) -> String {
     format!("panicked: {message}")
 }
 
-/// Drops the payload of a panic. It may panic in its turn, and so may the payload of that panic, which is leaked: this has to end.
+/// Drops the payload of a panic. The drop may panic, and so may the drop of that second payload.
+/// The second payload is leaked, so that this ends.
 fn dispose(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
@@ -47,7 +49,7 @@ mod tests {
         assert_eq!(told(|| panic_any(1)), Err("panicked: a panic without a message".to_owned()));
     }
 
-    /// Panics when it is dropped, with so many more of its kind.
+    /// Panics when it is dropped, with a payload that panics in its drop, `self.0` levels deep.
     struct Panics(u32);
 
     impl Drop for Panics {

@@ -1,11 +1,13 @@
-//! Payloads between the program and the database: what a value is as text, how large it may be, and how it is sealed.
+//! Payloads between the program and the database: their text, their size limits and their
+//! encryption.
 //!
 //! ```text
 //! value ── Plain::of ──> Plain ── Sealer::seal (size, secrets, codec) ──> Stored ──> a column
 //! a column ──> Stored ── Sealer::open ──> text ── json::decode ──> value
 //! ```
 //!
-//! Statements take a [`Stored`] and give one, and nothing but a [`Sealer`] makes one of a [`Plain`]: so no payload reaches the database beside it.
+//! Statements take and return a [`Stored`]. Only a [`Sealer`] can turn a [`Plain`] into a
+//! [`Stored`], so no payload reaches the database without it.
 
 mod codec;
 mod error;

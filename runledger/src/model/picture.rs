@@ -1,6 +1,8 @@
-//! The picture of a graph: what it is made of, and where its nodes stand once it was submitted; as text for a terminal, JSON, DOT and SVG.
+//! The picture of a graph: its nodes and edges, and their states after submission. It can be
+//! written as text for a terminal, JSON, DOT and SVG.
 //!
-//! Names and reasons come from anywhere. `words` spells out what people would not see, and each writer escapes by the rules of its form.
+//! Names and reasons may contain anything. `words` makes invisible characters visible, and each
+//! writer escapes by the rules of its format.
 
 mod arrange;
 mod dot;
@@ -19,13 +21,15 @@ use super::graph_state::GraphState;
 use super::state::RunState;
 use crate::model::dependency_inputs::CONDITION;
 
-/// The format of the JSON that this program writes, and the only one that it reads.
+/// The JSON format that this program writes. It reads no other.
 const FORMAT: u32 = 1;
 
-/// The nodes and edges of a graph, for people and tools: before it is submitted ([`Graph::picture`](crate::Graph::picture)), or with where each node stands
-/// ([`RunHandle::picture`](crate::RunHandle::picture)).
+/// The nodes and edges of a graph, for people and tools.
 ///
-/// `Display` gives a table for a terminal. Of what nodes are given and give it shows nothing; the reasons have the messages of errors.
+/// [`Graph::picture`](crate::Graph::picture) returns it before the submission, and
+/// [`RunHandle::picture`](crate::RunHandle::picture) returns it with the states of the nodes.
+/// `Display` writes a table for a terminal. The picture omits inputs and outputs of nodes, but
+/// reasons contain error messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GraphPicture {
@@ -33,18 +37,18 @@ pub struct GraphPicture {
     format: u32,
     /// The name of the graph.
     pub graph: String,
-    /// Its run, once it was submitted.
+    /// The run, after submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<Uuid>,
-    /// Where it stands, once it was submitted.
+    /// The state of the graph, after submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<GraphState>,
-    /// The name of its result node, where it has one.
+    /// The name of the result node, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// Its nodes, by name.
+    /// The nodes, by name.
     pub nodes: Vec<PictureNode>,
-    /// Its edges, by the names of the node that needs another and of that one.
+    /// The edges, by the names of the dependent node and of the dependency.
     pub edges: Vec<PictureEdge>,
 }
 
@@ -52,15 +56,16 @@ pub struct GraphPicture {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PictureNode {
-    /// Its name in the graph.
+    /// The name in the graph.
     pub name: String,
-    /// The name of its job; none for a gate.
+    /// The name of the job. `None` for a gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// Where it stands, once the graph was submitted.
+    /// The state, after submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<RunState>,
-    /// Why it stands there: what it failed with, what it was cancelled for, how much it waits for, who decided about it.
+    /// The reason of the state: the failure, the reason of a cancel, the number of open
+    /// dependencies, or who decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -69,72 +74,73 @@ pub struct PictureNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PictureEdge {
-    /// The name of the node that is needed.
+    /// The name of the dependency.
     pub from: String,
-    /// The name of the node that needs it.
+    /// The name of the dependent node.
     pub to: String,
-    /// Which end of it will do.
+    /// The outcome that the dependent node needs.
     pub on: EdgeKind,
-    /// The parameters of `to` that are given what `from` gave.
+    /// The parameters of `to` that take the output of `from`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<String>,
 }
 
-/// Which end of a node will do for one that needs it.
+/// The outcome that a dependent node needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EdgeKind {
-    /// Its success.
+    /// Success.
     Success,
-    /// Its success, and that it gave `true`: the other is skipped where it gave `false`.
+    /// Success with the output `true`. With `false`, the dependent node is skipped.
     Condition,
-    /// Any end.
+    /// Any outcome.
     Terminal,
 }
 
-/// Why the JSON of a picture cannot be read or written.
+/// An error of reading or writing the JSON of a picture.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PictureError {
-    /// It is not the JSON of a picture.
+    /// The text is not the JSON of a picture.
     #[error("this is not the JSON of the picture of a graph")]
     Json(#[from] serde_json::Error),
-    /// It is of another format.
+    /// The picture has another format.
     #[error(
         "this picture has format {found}, and this program reads format {FORMAT}; export it again with this version"
     )]
     Format {
-        /// Its format.
+        /// The format of the picture.
         found: u32,
     },
-    /// No graph looks like it.
+    /// No graph can have this picture.
     #[error("no graph has this picture: {0}; export it again, and leave it as it is")]
     Malformed(String),
 }
 
 impl GraphPicture {
     pub(crate) fn new(graph: String, mut nodes: Vec<PictureNode>, mut edges: Vec<PictureEdge>) -> Self {
-        // One order, whatever the order of the declaration or the collation of the database: so the same graph has the same picture.
+        // Sorting makes the picture independent of the order of the declaration and of the
+        // database's collation.
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         edges.sort_by(|one, other| (&one.to, &one.from).cmp(&(&other.to, &other.from)));
         Self { format: FORMAT, graph, run_id: None, state: None, result: None, nodes, edges }
     }
 
-    /// The same with a result node.
+    /// Sets the result node.
     pub(crate) fn with_result(self, result: Option<String>) -> Self {
         Self { result, ..self }
     }
 
-    /// The same of a graph that was submitted.
+    /// Sets the run and the state of a submitted graph.
     pub(crate) fn of_run(self, run_id: Uuid, state: GraphState) -> Self {
         Self { run_id: Some(run_id), state: Some(state), ..self }
     }
 
-    /// Reads a picture from its JSON.
+    /// Reads a picture from JSON.
     ///
     /// # Errors
-    /// [`PictureError`]: it is no picture of this format, or contradicts itself.
+    /// [`PictureError`] if the text is not a picture of this format, or contradicts itself.
     pub fn from_json(text: &str) -> Result<Self, PictureError> {
         #[derive(Deserialize)]
         struct Head {
@@ -149,23 +155,30 @@ impl GraphPicture {
         Ok(picture)
     }
 
-    /// Its JSON: `format`, `graph`, `run_id`, `state`, `result`, `nodes` and `edges`, as the fields are named. The same picture gives the same text.
+    /// Writes the picture as JSON with the fields `format`, `graph`, `run_id`, `state`, `result`,
+    /// `nodes` and `edges`. Equal pictures give equal texts.
     ///
     /// # Errors
-    /// [`PictureError::Json`]; none is known that happens.
+    /// [`PictureError::Json`]; no cause is known.
     pub fn to_json(&self) -> Result<String, PictureError> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// Its text in the DOT language, for Graphviz: `dot -Tsvg`. Gates are octagons, the result has a second outline, edges that any end will do for are dashed
-    /// and say so; states are written as words, and coloured.
+    /// Writes the picture in the DOT language of Graphviz, for `dot -Tsvg`.
+    ///
+    /// Gates are octagons, and the result has a second outline. Edges that accept any outcome are
+    /// dashed and labelled. States are words with a colour.
     #[must_use]
     pub fn to_dot(&self) -> String {
         dot::written(self)
     }
 
-    /// An SVG document, from left to right in layers: a node stands behind all that it needs. It needs no font, script or style sheet of elsewhere. States are
-    /// written as words, and coloured; what is cut or too much for a box is in the titles. Takes time and space in proportion to the graph.
+    /// Writes an SVG document with layers from left to right: each node follows all its
+    /// dependencies.
+    ///
+    /// The document needs no external font, script or style sheet. States are words with a colour.
+    /// Titles contain the texts that were cut or do not fit into a box. Time and space are
+    /// proportional to the graph.
     #[must_use]
     pub fn to_svg(&self) -> String {
         svg::written(self)

@@ -1,4 +1,4 @@
-//! Recorded steps as a claim brings them: one JSON array of rows.
+//! Reads the recorded steps that a claim returns: one JSON array of rows.
 
 use serde_json::value::RawValue;
 
@@ -8,7 +8,7 @@ use super::replay::Recorded;
 use super::unreadable::Unreadable;
 use uuid::Uuid;
 
-/// A step as `json_build_array` gives it.
+/// A step, as `json_build_array` encodes it.
 type Row = (
     String,
     u64,
@@ -20,7 +20,7 @@ type Row = (
     Option<Box<RawValue>>,
 );
 
-/// A recorded step as it is stored.
+/// A recorded step in its stored form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredStep {
     key: String,
@@ -71,33 +71,34 @@ fn stored((key, ordinal, fingerprint, output, error, seen_len, seen, undo): Row)
     let text = |raw: Box<RawValue>| Stored::read(raw.get().to_owned());
     let result = match error {
         Some(failure) => Err(text(failure)),
-        // An output of `null` arrives as none: the check of the table says that one of the two is there.
+        // The query returns SQL `null` for an output of JSON `null`. A check of the table ensures
+        // that a row has an output or an error.
         None => Ok(output.map_or_else(|| Stored::read("null".to_owned()), text)),
     };
     StoredStep { key, ordinal, fingerprint, result, seen_len, seen, undo: undo.map(text) }
 }
 
 impl StoredStep {
-    /// Its key.
+    /// The key of the step.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// What it gave, or failed with.
+    /// The output or the failure.
     pub fn result(&self) -> &Result<Stored, Stored> {
         &self.result
     }
 
-    /// The call that takes back what it did.
+    /// The compensating call.
     pub fn undo(&self) -> Option<&Stored> {
         self.undo.as_ref()
     }
 
-    /// The step of this run with its payloads opened.
+    /// Decrypts the payloads of the step.
     ///
     /// # Errors
-    /// [`PayloadError`], for the first that does not open.
+    /// [`PayloadError`] of the first payload that cannot be decrypted.
     pub fn open(self, run_id: Uuid, sealer: &Sealer) -> Result<Recorded, PayloadError> {
         let result = match self.result {
             Ok(output) => Ok(sealer.open(&Place::of_step(run_id, &self.key), output)?),
@@ -109,7 +110,8 @@ impl StoredStep {
         Ok(Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo })
     }
 
-    /// The step without a look at its payloads: for what depends on the order of steps alone, and on the ids of children, which are never sealed.
+    /// Converts the step without decrypting its payloads. This is enough for the order of steps and
+    /// for ids of children, which are never encrypted.
     #[must_use]
     pub fn unopened(self) -> Recorded {
         let Self { key, ordinal, fingerprint, result, seen_len, seen, undo } = self;
@@ -120,16 +122,16 @@ impl StoredStep {
     }
 }
 
-/// The place of what a run or, with a key, one of its steps failed with.
+/// The place of the failure of a run or, with a key, of one of its steps.
 #[must_use]
 pub fn place_of_error(run_id: Uuid, step_key: &str) -> Place<'_> {
     Place::new(run_id, PayloadKind::Error, step_key)
 }
 
-/// The steps of a run with their payloads opened.
+/// Decrypts the payloads of several steps.
 ///
 /// # Errors
-/// As [`StoredStep::open`].
+/// Same as [`StoredStep::open`].
 pub fn open(steps: Vec<StoredStep>, run_id: Uuid, sealer: &Sealer) -> Result<Vec<Recorded>, PayloadError> {
     steps.into_iter().map(|step| step.open(run_id, sealer)).collect()
 }

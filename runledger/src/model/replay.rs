@@ -1,18 +1,21 @@
-//! Replay: which recorded step belongs to which call, and in which order results reach the workflow's code.
+//! Replay: assigns recorded steps to the calls of a workflow, and orders the results that its code
+//! receives.
 //!
-//! Two rules make any futures combinator replay right:
+//! Two rules make every futures combinator replay correctly:
 //!
-//! * **Keys are claimed when a step is built**, in the order of the code: scope, name, `.key()`, occurrence. The running
-//!   number of a claim in its scope is its *ordinal*. A scope is a branch of the workflow (`wf.branch`): branches that
-//!   are polled in another order claim the same ordinals, since each counts for itself.
-//! * **Results are delivered in the order in which they were first observed.** Every row says how many deliveries
-//!   the code had seen when it claimed the step (`seen_len`), and how many steps had been claimed before each of them:
-//!   also those whose own rows were lost with the attempt. Delivery number *i* waits for its recorded turn, and
-//!   for every recorded step that was claimed after at most *i* deliveries. So the code sees the same things in the
-//!   same order, and claims the same ordinals again.
+//! * **The code claims a key when it builds a step**, in program order: scope, name, `.key()`,
+//!   occurrence. The number of a claim within its scope is its *ordinal*. A scope is a branch of
+//!   the workflow (`wf.branch`). Each scope counts for itself, so branches claim the same ordinals
+//!   in any polling order.
+//! * **Results are delivered in the order in which the code first observed them.** Every row stores
+//!   how many deliveries the code had seen when it claimed the step (`seen_len`). It also stores
+//!   how many steps had been claimed before each delivery, including steps whose own rows were lost
+//!   with the attempt. Delivery number *i* waits for its recorded turn, and for every recorded step
+//!   that was claimed after at most *i* deliveries. So the code sees the same results in the same
+//!   order, and claims the same ordinals again.
 //!
-//! The list of deliveries is kept as deltas, and a delta is stored only where it differs from the order of the
-//! claims, so a plain sequence of steps stores nothing and a wide fan-out stays linear.
+//! Rows store the list of deliveries as deltas, and only where it differs from the order of claims.
+//! So a plain sequence of steps stores nothing, and a wide fan-out stays linear.
 
 mod kind;
 #[cfg(test)]
@@ -36,7 +39,7 @@ pub use kind::StepKind;
 pub struct StepKey(String);
 
 impl StepKey {
-    /// The key as it is stored.
+    /// The stored form of the key.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -49,29 +52,30 @@ impl fmt::Display for StepKey {
     }
 }
 
-/// A step as it was recorded.
+/// A recorded step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
-    /// Its key.
+    /// The key of the step.
     pub key: String,
-    /// Its scope and its place there in the order of claims, from 0.
+    /// The scope, and the place within it in the order of claims, from 0.
     pub ordinal: u64,
-    /// What identifies its input.
+    /// The fingerprint of the input.
     pub fingerprint: i64,
-    /// What it gave.
+    /// The output or the failure.
     pub result: Result<String, Failure>,
-    /// How many deliveries the code had seen when it claimed the step.
+    /// The number of deliveries that the code had seen when it claimed the step.
     pub seen_len: u32,
-    /// The last of those deliveries, where they are not those of a plain sequence: the ordinal that was delivered, and the number of claims
-    /// before it, in turn.
+    /// The last of these deliveries, if they are not a plain sequence: alternately the delivered
+    /// ordinal, and the number of claims before it.
     pub seen: Option<Vec<u64>>,
-    /// The call that takes back what it did.
+    /// The compensating call.
     pub undo: Option<String>,
 }
 
 impl Recorded {
-    /// Whether it is a step in which the engine has taken something back by itself, after the code: nothing had reached the code of that attempt, while code
-    /// that takes something back has received what it takes back.
+    /// Whether the engine recorded this compensation after the code had ended. In that attempt the
+    /// code had received no result. Code that compensates a step has received at least that step's
+    /// result.
     #[must_use]
     pub fn is_undone_by_engine(&self) -> bool {
         let undone = self.key.strip_prefix("undo[").and_then(|key| key.strip_suffix(']'));
@@ -79,20 +83,21 @@ impl Recorded {
     }
 }
 
-/// What a claim gives: the key, the place, and the deliveries to record beside the step.
+/// The result of a claim: the key, the place, and the deliveries to record with the step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// The step's key.
+    /// The key of the step.
     pub key: StepKey,
-    /// Its scope and its place there in the order of claims.
+    /// The scope, and the place within it in the order of claims.
     pub ordinal: u64,
-    /// Deliveries seen so far.
+    /// The number of deliveries so far.
     pub seen_len: u32,
-    /// Whether the step is recorded already.
+    /// Whether the step is already recorded.
     pub recorded: bool,
 }
 
-/// The state of one replay: what is recorded, what the code has claimed, and what it has been given.
+/// The state of one replay: the record, the claims of the code, and the results that it has
+/// received.
 #[derive(Debug, Default)]
 pub struct Replay {
     recorded: HashMap<u64, Recorded>,
@@ -101,29 +106,30 @@ pub struct Replay {
     order: Vec<Delivery>,
     /// The place of each delivery in `order`, by the ordinal of its step.
     places: HashMap<u64, usize>,
-    /// How many recorded steps with this `seen_len` are not claimed yet.
+    /// The number of unclaimed recorded steps for each `seen_len`.
     unclaimed: BTreeMap<u32, usize>,
     occurrences: HashMap<String, u32>,
     delivered: Vec<Delivery>,
-    /// The scopes that have claimed, by their base, with how many steps each has claimed.
+    /// The scopes with claims, by their base: the path and the number of claims.
     claimed: HashMap<u64, (String, u64)>,
     n_claims: u64,
-    /// The calls that take back what steps did, in the order in which these were recorded or claimed, with the steps' keys.
+    /// The compensating calls with the keys of their steps, in the order in which the steps were
+    /// recorded or claimed.
     undos: Vec<(String, String)>,
-    /// The place in `undos` of the first call of each step, by the step's key.
+    /// The place in `undos` of the first call of each step, by the key of the step.
     undo_places: HashMap<String, usize>,
-    /// What was decided of changes to the code, by their names.
+    /// The decisions about changes of the code, by name.
     patches: HashMap<String, bool>,
-    /// How much of `delivered` the database is known to have.
+    /// The number of `delivered` entries that the database is known to have.
     acknowledged: usize,
-    /// Whether the fingerprints of inputs tell nothing here.
+    /// Whether the replay ignores the fingerprints of inputs.
     ignores_inputs: bool,
-    /// Whether a result has reached the code of the record whose step is not there.
+    /// Whether the recorded code received the result of a step that is missing.
     has_gaps: bool,
 }
 
 impl Replay {
-    /// A replay over the steps recorded so far.
+    /// Creates a replay over the recorded steps.
     #[must_use]
     pub fn new(rows: Vec<Recorded>) -> Self {
         let mut replay = Self { order: order_of(&rows), ..Self::default() };
@@ -142,7 +148,8 @@ impl Replay {
             }
         }
         replay.ordinals = rows.iter().map(|row| (row.key.clone(), row.ordinal)).collect();
-        // None has seen its own result, but for signals, which are recorded when the code has them.
+        // No step has seen its own result, except a signal, which is recorded when the code
+        // receives it.
         let n_seen = |row: &Recorded| {
             let seen_len = row.seen_len as usize;
             seen_len - usize::from(replay.places.get(&row.ordinal).is_some_and(|place| *place < seen_len))
@@ -153,7 +160,8 @@ impl Replay {
         replay
     }
 
-    /// The bytes of the records: keys, results, compensations, and the overhead of each ([`record_size`]).
+    /// The size of the records in bytes: keys, results, compensations, and the overhead of each
+    /// ([`record_size`]).
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         let of = |row: &Recorded| {
@@ -166,7 +174,7 @@ impl Replay {
         self.recorded.values().map(of).sum()
     }
 
-    /// The same, whatever the fingerprints of inputs say: they are keyed, and the key is not here.
+    /// Ignores the fingerprints of inputs: they are keyed, and the key is missing.
     #[must_use]
     pub fn ignoring_inputs(self) -> Self {
         Self { ignores_inputs: true, ..self }
@@ -175,8 +183,8 @@ impl Replay {
     /// Claims the next step of the code.
     ///
     /// # Errors
-    /// A [`Divergence`] when the record has another step at this place, has this step at another place, or has it
-    /// with another input.
+    /// [`Divergence`] if the record has another step at this place, has this step at another place,
+    /// or has it with another input.
     pub fn claim(&mut self, name: &str, key: Option<&str>, fingerprint: i64) -> Result<Claim, Divergence> {
         self.claim_in(&Scope::root(), name, key, fingerprint)
     }
@@ -184,7 +192,7 @@ impl Replay {
     /// Claims the next step of a scope.
     ///
     /// # Errors
-    /// As [`claim`](Self::claim).
+    /// Same as [`claim`](Self::claim).
     pub fn claim_in(
         &mut self,
         scope: &Scope,
@@ -195,10 +203,11 @@ impl Replay {
         self.claim_any(scope, name, key, &[fingerprint])
     }
 
-    /// Claims the next step of a scope, whose input may be on record under any of these fingerprints. The first is the present one.
+    /// Claims the next step of a scope, whose input may be recorded under any of these
+    /// fingerprints. The first is the present one.
     ///
     /// # Errors
-    /// As [`claim`](Self::claim).
+    /// Same as [`claim`](Self::claim).
     pub fn claim_any(
         &mut self,
         scope: &Scope,
@@ -209,7 +218,7 @@ impl Replay {
         let ordinal = self.next_ordinal(scope)?;
         let key = self.next_key(&scope.path, name, key);
         let recorded = match (self.recorded.get(&ordinal), self.ordinals.get(key.as_str())) {
-            // Without branches, the limits of names and keys suffice.
+            // Outside branches, the limits for names and keys are enough.
             (None, None) if !scope.path.is_empty() && key.as_str().len() > MAX_STEP_KEY => {
                 return Err(Divergence::LongKey { length: key.as_str().len(), name: name.to_owned() });
             }
@@ -243,8 +252,9 @@ impl Replay {
         Ok(Claim { key, ordinal, seen_len: self.seen_len(), recorded })
     }
 
-    /// Whether the code of the record claimed this step, at the next place of the scope, after no more results than the present one has received: it is on
-    /// record there, or it has not ended, and a step of this name is on record behind it that was.
+    /// Whether the recorded code claimed this step, at the next place of the scope, after at most
+    /// as many results as the present code has received. Either the step is recorded there. Or it
+    /// did not end, and a later step with this name in the scope was claimed by then.
     #[must_use]
     pub fn is_due(&self, scope: &Scope, name: &str, key: Option<&str>) -> bool {
         let n_claimed = self.claimed.get(&scope.base).map_or(0, |(_, n_claimed)| *n_claimed);
@@ -264,46 +274,47 @@ impl Replay {
         behind.any(|(_, row)| was_by_now(row) && of_name(row))
     }
 
-    /// Claims the step that takes back what another did. It has a place of its own, whatever the code has claimed.
+    /// Claims the compensation of a step. It has a place of its own, whatever the code has claimed.
     ///
     /// # Errors
-    /// As [`claim`](Self::claim).
+    /// Same as [`claim`](Self::claim).
     pub fn claim_undo(&mut self, key: &str) -> Result<Claim, Divergence> {
         self.claim_in(&Scope::of_undo(key), "undo", Some(key), 0)
     }
 
-    /// Claims the step that says which of the steps of a saga are taken back that the code has dropped. The saga is known by its first step.
+    /// Claims the step that records which dropped steps of a saga are compensated. The first step
+    /// of the saga identifies it.
     ///
     /// # Errors
-    /// As [`claim`](Self::claim).
+    /// Same as [`claim`](Self::claim).
     pub fn claim_saga(&mut self, first: &str) -> Result<Claim, Divergence> {
         self.claim_in(&Scope::of_saga(first), "saga.undo", Some(first), 0)
     }
 
-    /// Notes the call that takes back what a step did.
+    /// Adds the compensating call of a step.
     pub fn note_undo(&mut self, key: &str, undo: String) {
         self.undo_places.entry(key.to_owned()).or_insert(self.undos.len());
         self.undos.push((key.to_owned(), undo));
     }
 
-    /// The call that takes back what a step did.
+    /// The compensating call of a step.
     #[must_use]
     pub fn undo_of(&self, key: &str) -> Option<String> {
         let place = *self.undo_places.get(key)?;
         self.undos.get(place).map(|(_, undo)| undo.clone())
     }
 
-    /// The steps whose effects can be taken back and are not, the last first, each with the call that does it.
+    /// The steps that can be compensated and are not, last first, with their compensating calls.
     #[must_use]
     pub fn to_undo(&self) -> Vec<(String, String)> {
         let is_undone = |key: &str| self.ordinals.contains_key(&format!("undo[{key}]"));
         self.undos.iter().rev().filter(|(key, _)| !is_undone(key)).cloned().collect()
     }
 
-    /// A branch of a scope, counted per occurrence.
+    /// Creates a branch of a scope. Branches with the same name are counted.
     #[must_use]
     pub fn branch(&mut self, scope: &Scope, name: &str) -> Scope {
-        // Counted apart from steps of the same name.
+        // The slash separates the count from that of steps with the same name.
         let base = format!("{}{name}/", scope.path);
         match self.next_occurrence(base.clone()) {
             1 => Scope::at(base),
@@ -311,11 +322,13 @@ impl Replay {
         }
     }
 
-    /// Whether a change of the code is in force for this run, decided once a run: it is where the run has recorded that, and where it has not come
-    /// beyond this place yet, which the claim is to record.
+    /// Decides once per run whether a change of the code applies.
+    ///
+    /// The change applies if the run has recorded it, or if the code has met the whole record so
+    /// far. In the second case the returned claim records it.
     ///
     /// # Errors
-    /// As [`claim`](Self::claim).
+    /// Same as [`claim`](Self::claim).
     pub fn patched(&mut self, name: &str) -> Result<(bool, Option<Claim>), Divergence> {
         if let Some(decided) = self.patches.get(name) {
             return Ok((*decided, None));
@@ -339,8 +352,9 @@ impl Replay {
         Ok(scope.base | *n_claimed)
     }
 
-    /// The deliveries to store beside a step that was claimed after `seen_len` of them, where they are not in the
-    /// order of claims. Everything not known to be stored is repeated, since an earlier row may have been lost.
+    /// The deliveries to store with a step that was claimed after `seen_len` of them. `None` if
+    /// they are in the order of claims. Repeats all deliveries that may not be stored, because an
+    /// earlier row may be lost.
     #[must_use]
     pub fn seen(&self, seen_len: u32) -> Option<Vec<u64>> {
         let to = (seen_len as usize).min(self.delivered.len());
@@ -348,18 +362,18 @@ impl Replay {
         stored_from(from, &self.delivered[from..to])
     }
 
-    /// Notes that the database has the step claimed after `seen_len` deliveries.
+    /// Records that the database has the step that was claimed after `seen_len` deliveries.
     pub fn acknowledge(&mut self, seen_len: u32) {
         self.acknowledged = self.acknowledged.max(seen_len as usize);
     }
 
-    /// What was recorded for a step.
+    /// The recorded result of a step.
     #[must_use]
     pub fn result(&self, ordinal: u64) -> Option<&Result<String, Failure>> {
         self.recorded.get(&ordinal).map(|row| &row.result)
     }
 
-    /// Whether the result of this step may reach the code now.
+    /// Whether the code may receive the result of this step now.
     #[must_use]
     pub fn may_deliver(&self, ordinal: u64) -> bool {
         let place = self.delivered.len();
@@ -368,40 +382,43 @@ impl Replay {
         turn && self.unclaimed.first_key_value().is_none_or(|(seen_len, _)| *seen_len as usize > place)
     }
 
-    /// Whether the code of the record has received the result of this step, as far as a later row tells.
+    /// Whether a later row shows that the recorded code received the result of this step.
     #[must_use]
     pub fn was_delivered(&self, ordinal: u64) -> bool {
         self.places.contains_key(&ordinal)
     }
 
-    /// Whether the code has claimed every recorded step, and received what was received before.
+    /// Whether the code has claimed every recorded step, and received every recorded delivery.
     #[must_use]
     pub fn is_met(&self) -> bool {
         self.unclaimed.is_empty() && self.delivered.len() >= self.order.len()
     }
 
-    /// Whether a step that is not recorded may begin: the code has met the whole record, for which code that follows it needs nothing new.
+    /// Whether an unrecorded step may begin. Normally the code must first meet the whole record:
+    /// code that follows the record needs no new step before that.
     ///
-    /// Unless steps are missing that the code of the record had received: those have to be done again before it can be met. A failover to a server that is
-    /// behind leaves such a record where a worker that has not noticed yet writes what it has in hand.
+    /// The exception is a record that lacks steps whose results the code had received. Those steps
+    /// must execute again first. A failover to a server with missing commits can leave such a
+    /// record, if a worker has not noticed the failover and still writes.
     #[must_use]
     pub fn may_begin(&self) -> bool {
         self.has_gaps || self.is_met()
     }
 
-    /// Notes that the result of this step has reached the code.
+    /// Records that the code has received the result of this step.
     pub fn deliver(&mut self, ordinal: u64) {
         self.delivered.push(Delivery { ordinal, claims: self.n_claims });
     }
 
-    /// The step whose result has reached the code last.
+    /// The step whose result the code received last.
     #[must_use]
     pub fn last_delivered(&self) -> Option<&str> {
         let last = self.delivered.last()?;
         self.recorded.get(&last.ordinal).map(|row| row.key.as_str())
     }
 
-    /// The divergence of a workflow that has ended, or cannot go on, without reaching recorded steps.
+    /// The divergence of a workflow that ended, or cannot continue, before it reached all recorded
+    /// steps.
     #[must_use]
     pub fn unmet(&self) -> Option<Divergence> {
         let count = self.unclaimed.values().sum();
@@ -413,12 +430,13 @@ impl Replay {
         Some(Divergence::Unmet { recorded: first.key.clone(), count })
     }
 
-    /// The divergence of a workflow that waits for recorded results which cannot come before others that it does not
-    /// wait for.
+    /// The divergence of a workflow that awaits recorded results, while other results that it does
+    /// not await must come first.
     #[must_use]
     pub fn stalled(&self) -> Divergence {
         let next = self.order.get(self.delivered.len());
-        // What the code could have and does not take comes before what it would reach with it.
+        // A result that the code could receive and does not await is reported before steps that it
+        // could reach only with that result.
         let untaken =
             next.filter(|next| self.may_deliver(next.ordinal)).or(next.filter(|_| self.unmet().is_none()));
         match untaken.and_then(|next| self.recorded.get(&next.ordinal)) {
@@ -432,7 +450,7 @@ impl Replay {
         self.claimed.get(&base).is_some_and(|(_, n_claimed)| local(ordinal) < *n_claimed)
     }
 
-    /// How many results the code has received.
+    /// The number of results that the code has received.
     #[must_use]
     pub fn seen_len(&self) -> u32 {
         u32::try_from(self.delivered.len()).unwrap_or(u32::MAX)
@@ -453,14 +471,14 @@ impl Replay {
         next
     }
 
-    /// Counts what has this name, and gives its number, from 1.
+    /// Counts an occurrence of `base`. Returns its number, from 1.
     fn next_occurrence(&mut self, base: String) -> u32 {
         let occurrence = self.occurrences.entry(base).or_default();
         *occurrence += 1;
         *occurrence
     }
 
-    /// The key that the next step of this name has.
+    /// The key of the next step with this name.
     fn key_after(&self, path: &str, name: &str, key: Option<&str>) -> StepKey {
         let base = key_base(path, name, key);
         match self.occurrences.get(&base) {
@@ -470,7 +488,7 @@ impl Replay {
     }
 }
 
-/// A key without its number.
+/// A key without its occurrence number.
 fn key_base(path: &str, name: &str, key: Option<&str>) -> String {
     match key {
         Some(key) => format!("{path}{name}[{key}]"),

@@ -1,4 +1,5 @@
-//! The canonical form of a request, by which a repeated keyed submission is recognised, and its run's id.
+//! The canonical form of a request, which identifies a repeated keyed submission, and the id of its
+//! run.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,23 +13,24 @@ use super::name::MAX_KEY;
 use super::timestamp::{FURTHEST, Timestamp};
 use super::unreadable::Unreadable;
 
-/// A key that at most one run has that has not ended.
+/// A key that at most one live run has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ActiveKey {
-    /// The oldest name of the job, so that programs from before and after a renaming agree; of a graph `runledger.graph:` and its name.
+    /// The oldest name of the job, so programs from before and after a rename agree. For a graph,
+    /// `runledger.graph:` and its name.
     pub job: String,
     /// The key.
     pub key: String,
 }
 
-/// What a program says of a run: values by name.
+/// The metadata of a run: values by name.
 pub type Metadata = BTreeMap<String, serde_json::Value>;
 
-/// The most bytes of the metadata of a run, as JSON text: 16 KiB.
+/// The maximum size of a run's metadata as JSON text, in bytes: 16 KiB.
 pub const MAX_METADATA: usize = 16 << 10;
 
-/// The part of a run's identity that was said, if one was: what a child and a step cannot have.
+/// The part of a run's identity that the caller set, if any. A child or a step cannot have one.
 pub(crate) fn identity_said(
     tenant: Option<&str>,
     active_key: Option<&str>,
@@ -43,45 +45,46 @@ pub(crate) fn identity_said(
     .find_map(|(part, is_said)| is_said.then_some(part))
 }
 
-/// What a caller asked for beside the input. Only what was said is part of it: a default that changes with a deploy
-/// does not turn a retry into a conflict.
+/// The options of a request, without the input. Contains only values that the caller set, so a
+/// default that changes with a deploy does not turn a retry into a conflict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestOptions {
-    /// The queue, where it is not the job's own.
+    /// The queue, if it replaces the job's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// The priority, where it is not the job's own.
+    /// The priority, if it replaces the job's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i16>,
-    /// How many attempts may fail.
+    /// The maximum number of attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// How long an attempt may take, in milliseconds.
+    /// The timeout of an attempt, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// How long the run may take from its start instant to its end, in milliseconds.
+    /// The time from the start instant of the run to its end, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// Whether nobody said the deadline: it is the job's own, of when the run was enqueued.
+    /// Whether the deadline comes from the job and not from the caller.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_own_deadline: bool,
-    /// The first delay and the largest one, in milliseconds.
+    /// The first and the largest retry delay, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_ms: Option<(u64, u64)>,
-    /// The delay before the run may start, in microseconds.
+    /// The delay before the start, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_us: Option<i64>,
-    /// The instant from which the run may start, in microseconds since the Unix epoch.
+    /// The earliest start, in microseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_at_us: Option<i64>,
-    /// The key that no other run may have that goes on.
+    /// The key that no other live run may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_key: Option<ActiveKey>,
-    /// The resource of which it needs a permit. By this name `runledger.resource_of` knows it.
+    /// The resource whose permit the run needs. `runledger.resource_of` reads the field by this
+    /// name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// What the program says of the run, for itself.
+    /// The metadata of the run.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
     /// The fields of this object that an older version may ignore: see [`RequestOptions::read`].
@@ -92,11 +95,11 @@ pub struct RequestOptions {
 impl RequestOptions {
     /// Reads options written by a client of any version.
     ///
-    /// A field that this version does not know makes the options unreadable. The run is blocked, so the
-    /// worker never silently breaks a promise of a newer client. Only the writer knows whether a field is
-    /// optional: a later version that adds such a field (a label, a hint) lists it in `may_ignore`. Every
-    /// version from this one on then executes the run without the field. A writer never lists a field that
-    /// changes when, where, how often or whether the run executes.
+    /// A field that this version does not know makes the options unreadable. The run is blocked, so
+    /// the worker never silently breaks a promise of a newer client. Only the writer knows whether
+    /// a field is optional: a later version that adds such a field (a label, a hint) lists it in
+    /// `may_ignore`. Every version from this one on then executes the run without the field. A
+    /// writer never lists a field that changes when, where, how often or whether the run executes.
     ///
     /// # Errors
     /// [`Unreadable`], with the path of the field.
@@ -112,7 +115,8 @@ impl RequestOptions {
         Ok(options)
     }
 
-    /// The slow path: reads field by field, omits ignorable fields, and names the first unreadable one.
+    /// The slow path: reads field by field, omits ignorable fields, and names the first unreadable
+    /// one.
     fn read_by_field(text: &str, error: &serde_json::Error) -> Result<Self, Unreadable> {
         let fields: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text).map_err(|_| Unreadable::new("options", error))?;
@@ -155,45 +159,46 @@ impl RequestOptions {
         "may_ignore",
     ];
 
-    /// Starts no earlier than so long after the enqueue.
+    /// Sets the delay of the start after the enqueue.
     pub fn set_delay(&mut self, delay: Duration) {
         self.delay_us = Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX));
     }
 
-    /// Starts no earlier than this instant.
+    /// Sets the earliest start.
     pub fn set_start_at(&mut self, instant: SystemTime) {
         self.start_at_us = Some(Timestamp::from(instant).unix_micros().max(0));
     }
 
-    /// So many attempts, and at least one.
+    /// Sets the maximum number of attempts, at least 1.
     pub fn set_max_attempts(&mut self, attempts: u32) {
         self.max_attempts = Some(attempts.max(1));
     }
 
-    /// An attempt takes no longer.
+    /// Sets the timeout of an attempt.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout_ms = Some(millis(timeout));
     }
 
-    /// The run takes no longer, and no longer than any plan reaches.
+    /// Sets the deadline, at most 100 years.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline_ms = Some(millis(deadline.min(FURTHEST)));
     }
 
-    /// The retry delays, if they were said.
+    /// The retry delays, if the caller set them.
     #[must_use]
     pub fn backoff(&self) -> Option<Backoff> {
         self.backoff_ms
             .map(|(first, cap)| Backoff::new(Duration::from_millis(first), Duration::from_millis(cap)))
     }
 
-    /// The instant from which the run may start, if it was said.
+    /// The earliest start, if the caller set it.
     #[must_use]
     pub fn start_at(&self) -> Option<Timestamp> {
         self.start_at_us.map(Timestamp::from_unix_micros)
     }
 
-    /// What somebody said: a deadline that is the job's own may be another tomorrow, and the request is the same.
+    /// The options that the caller set. A deadline from the job is not part of them: it may change
+    /// tomorrow, and the request is the same.
     #[must_use]
     pub fn said(&self) -> Cow<'_, Self> {
         if self.is_own_deadline {
@@ -203,7 +208,8 @@ impl RequestOptions {
         }
     }
 
-    /// Whether a run with these options is written by one statement; otherwise more follow in its transaction.
+    /// Whether one statement writes a run with these options. Otherwise its transaction has more
+    /// statements.
     #[must_use]
     pub fn are_of_one_statement(&self) -> bool {
         self.deadline_ms.is_none() && self.active_key.is_none()
@@ -223,7 +229,7 @@ impl RequestOptions {
         self.first_difference_beyond(other, &[])
     }
 
-    /// The name of the first part in which two requests differ and that is not one of these.
+    /// The name of the first part in which two requests differ, except the parts in `beyond`.
     #[must_use]
     pub fn first_difference_beyond(&self, other: &Self, beyond: &[&str]) -> Option<&'static str> {
         [
@@ -248,48 +254,49 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The id of a keyed run: derived from tenant, job and key, so that the primary key alone keeps it unique and a
-/// distributed Postgres needs no global index. The job goes by its oldest name, so that programs from before and after
-/// a renaming agree.
+/// The id of a keyed run, derived from tenant, job and key. So the primary key alone makes it
+/// unique, and a distributed Postgres needs no global index. The job has its oldest name, so
+/// programs from before and after a rename agree.
 #[must_use]
 pub fn keyed_run_id(tenant: &str, job: &str, key: &str) -> Uuid {
-    // Lengths before the parts, so that no two different triples are written alike.
+    // Each part follows its length, so two different triples never give the same text.
     let name = format!("{}:{tenant}{}:{job}{}:{key}", tenant.len(), job.len(), key.len());
     Uuid::new_v5(&KEYED_RUNS, name.as_bytes())
 }
 
-/// The id of a child run: derived from its parent and the step that started it, by its key in the [slice](key_in_slice), so that a repeated start is the same
-/// child.
+/// The id of a child run, derived from its parent and the key of the starting step in its
+/// [slice](key_in_slice). So a repeated start gives the same child.
 #[must_use]
 pub fn child_run_id(parent: Uuid, step_key: &str) -> Uuid {
     Uuid::new_v5(&parent, step_key.as_bytes())
 }
 
-/// The key of a step among those of all slices of its run: each slice has a record of its own.
+/// The key of a step across all slices of its run. Each slice has its own record.
 #[must_use]
 pub fn key_in_slice(slice: u32, step_key: &str) -> Cow<'_, str> {
     if slice == 0 { step_key.into() } else { format!("{slice}:{step_key}").into() }
 }
 
-/// How many runs may be above a child: its parent, the parent of that, and so on. A workflow that starts itself without end is stopped here, before it
-/// fills the database.
+/// The maximum number of ancestors of a child. It stops a workflow that starts itself endlessly
+/// before it fills the database.
 pub const MAX_DEPTH: i16 = 100;
 
-/// The id of the run that a run is revived as: derived from it, so that it is revived once.
+/// The id of a revived run, derived from the original, so a run can be revived only once.
 #[must_use]
 pub fn revived_run_id(origin: Uuid) -> Uuid {
-    // No step has this key: a name has no blank.
+    // No step has this key, because names have no spaces.
     Uuid::new_v5(&origin, b" revive")
 }
 
-/// The id of the graph that another is recovered as: derived from it and the key, so that it is recovered once for each key.
+/// The id of a recovered graph, derived from the original and the key, so it is recovered once per
+/// key.
 #[must_use]
 pub fn recovered_run_id(origin: Uuid, key: &str) -> Uuid {
-    // No node has such a name: it has a control character.
+    // No node has this name, because it contains a control character.
     Uuid::new_v5(&origin, format!("recover\0{key}").as_bytes())
 }
 
-/// The namespace of keyed runs, drawn once.
+/// The namespace of keyed runs: a random constant.
 const KEYED_RUNS: Uuid = Uuid::from_u128(0x6b1f_03a2_94c7_4d0e_8f5d_2c71_e9a6_b348);
 
 #[cfg(test)]
@@ -371,7 +378,7 @@ mod tests {
             ..RequestOptions::default()
         };
         assert_eq!(request.first_difference(&request), None);
-        // In the order in which they are named.
+        // In the order of the comparison.
         let changes: [(Change, &str); 11] = [
             (|other| other.queue = Some("q".to_owned()), "queue"),
             (|other| other.priority = None, "priority"),

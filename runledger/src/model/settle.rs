@@ -1,4 +1,4 @@
-//! The one decision about what becomes of a run when its attempt ends.
+//! The only decision about the state of a run after an attempt.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use super::timestamp::{FURTHEST, Timestamp};
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// With an output, as it is stored.
+    /// The attempt returned an output, here in its stored form.
     Completed(Stored),
-    /// With a failure.
+    /// The attempt failed.
     Failed(Failure, Retry),
-    /// It waits until an instant of the database's clock.
+    /// The run sleeps until an instant of the database's clock.
     Asleep(Timestamp),
-    /// The worker shuts down; the attempt has not ended by itself.
+    /// The worker shuts down before the attempt has ended.
     Released,
-    /// A pause was asked for, and the attempt has stopped.
+    /// A pause was requested, and the attempt has stopped.
     Paused,
-    /// A slice of its work is done, and the next may begin after a delay.
+    /// A slice of the work is done. The next slice begins after a delay.
     Continued(Duration),
-    /// Cancellation was asked for, and the attempt has stopped.
+    /// A cancel was requested, and the attempt has stopped.
     Cancelled(Failure),
     /// The record and the code disagree.
     Diverged(Failure),
-    /// The worker claimed the run but did not start it, because the worker executes another suspect alone.
-    /// The run keeps its position in the queue, at this instant.
+    /// The worker claimed the run but did not start it, because the worker executes another suspect
+    /// alone. The run keeps its place in the queue, at this instant.
     Deferred(Timestamp),
-    /// The process died in the middle of it; `progressed` says that it had recorded a step since its claim.
+    /// The process died during the attempt.
     Crashed {
         /// Whether the attempt recorded a step before it died.
         progressed: bool,
@@ -43,72 +43,75 @@ pub enum Outcome {
 pub enum Blame {
     /// No: its worker stopped in order.
     None,
-    /// Maybe: other runs shared the process. This can make the run a suspect, but cannot park it.
+    /// Maybe: other runs shared the process. This can make the run a suspect, but cannot block it.
     Shared,
-    /// Maybe: another run was on trial. The run is older than the trial, so it may have caused the crash and
-    /// becomes a suspect as with `Shared`. A recorded step excuses nothing: otherwise a run that records one
-    /// in each attempt would never get a trial of its own, and the other run would be blocked for it.
+    /// Maybe: another run was on trial. The run is older than the trial, so it may have caused the
+    /// crash and becomes a suspect as with `Shared`. A recorded step excuses nothing: otherwise a
+    /// run that records one in each attempt would never get a trial of its own, and the other run
+    /// would be blocked for it.
     BesideTrial,
     /// Yes: no other run in the process was a suspect or newly started.
     Alone,
-    /// Yes, but one other run was in its last crashes, too, and may have caused them. The crash does not park it.
+    /// Yes, but one other run was also in its last crashes and may have caused them. The crash does
+    /// not block the run.
     NotAlone,
 }
 
 /// The counters of a run during an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// Attempts begun, this one included; crashes, suspensions and shutdowns are taken off again.
+    /// Attempts, including this one. Crashes, suspensions and shutdowns are subtracted again.
     pub attempt: i32,
-    /// Consecutive crashes that the run may have caused. A recorded step or a finished attempt resets the
-    /// count.
+    /// Consecutive crashes that the run may have caused. A recorded step or a finished attempt
+    /// resets the count.
     pub crashes: i32,
 }
 
-/// What a job allows.
+/// The retry policy of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// How many attempts may fail, at least 1.
+    /// The maximum number of attempts, at least 1.
     pub max_attempts: u32,
-    /// The delay between them.
+    /// The delay between attempts.
     pub backoff: Backoff,
 }
 
 impl RetryPolicy {
-    /// For outcomes that no policy of a job decides: releases, crashes, cancels.
+    /// For outcomes that ignore the job's policy: releases, crashes and cancels.
     pub const NOT_ASKED: Self = Self { max_attempts: 1, backoff: Backoff::DEFAULT };
 }
 
-/// What is written for the run.
+/// The new state of the run, as it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settlement {
-    /// Where the run goes.
+    /// The new state.
     pub verdict: Verdict,
-    /// The counters that it goes there with.
+    /// The new counters.
     pub counters: Counters,
 }
 
-/// Where a run goes when its attempt ends.
+/// The state of a run after its attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It completed, with this output.
+    /// The run completed with this output.
     Complete(Stored),
-    /// It failed for good.
+    /// The run failed for good.
     Fail(Failure),
-    /// It is cancelled.
+    /// The run is cancelled.
     Cancel(Failure),
-    /// Back to its queue after a delay; the failure, if any, is kept as that of this attempt.
+    /// The run returns to its queue after a delay.
     Requeue {
-        /// When it may be claimed again.
+        /// When workers may claim the run again.
         due: Due,
-        /// Why it is in the queue again.
+        /// Why the run is queued again.
         cause: Cause,
-        /// What this attempt failed with.
+        /// The failure of this attempt, which is recorded.
         failure: Option<Failure>,
     },
-    /// Parked until a person resumes it.
+    /// The run is blocked until an operator resumes it.
     Block(Failure),
-    /// Parked because a person has asked for it; back to its queue where that has been taken back.
+    /// The run is paused because an operator requested it. If the request was withdrawn, the run
+    /// returns to its queue.
     Pause,
 }
 
@@ -124,39 +127,39 @@ impl Verdict {
     }
 }
 
-/// When a run may be claimed again.
+/// When workers may claim a run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// This long after the statement that writes it, by the database's clock.
+    /// This long after the writing statement, by the database's clock.
     In(Duration),
     /// At an instant of the database's clock.
     At(Timestamp),
 }
 
-/// Why a run stands in its queue.
+/// Why a run is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// It was enqueued.
+    /// A client enqueued the run.
     Enqueued,
     /// An attempt failed.
     Retried,
-    /// It sleeps, or its sleep has ended.
+    /// The run sleeps, or its sleep has ended.
     Slept,
-    /// A worker that shut down, or never knew of it, gave it back.
+    /// The worker returned the run, because it shut down or did not know of the claim.
     Released,
-    /// Its worker died.
+    /// The worker died.
     Crashed,
-    /// What it waited for has come.
+    /// The awaited event occurred.
     Woken,
-    /// A person resumed it.
+    /// An operator resumed the run.
     Resumed,
-    /// A slice of its work is done, and the next is to begin.
+    /// A slice of the work is done, and the next slice is due.
     Continued,
 }
 
 impl Cause {
-    /// The word for it in SQL.
+    /// The name of the cause in SQL.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -172,30 +175,32 @@ impl Cause {
     }
 }
 
-/// How many times in a row a run may take its process down with it before it is parked.
+/// The number of consecutive crashes that block a run.
 pub const MAX_CRASHES: i32 = 5;
 
-/// A run with this many consecutive crashes is a suspect: workers execute it with no other suspect in the
-/// process. Crashes with other runs in the process count up to this number only, so only crashes during the
-/// run's own trials can park it.
+/// A run with this many consecutive crashes is a suspect: workers execute it with no other suspect
+/// in the process. Crashes with other runs in the process count up to this number only, so only
+/// crashes during the run's own trials can block it.
 pub const SUSPECT: i32 = 2;
 
-/// How many crashes during its own trials park a run.
+/// The number of crashes during its own trials that block a run.
 pub const TRIED: i32 = MAX_CRASHES - SUSPECT;
 
-/// Whether a crash parks a run that was on trial.
+/// Whether a crash blocks a run that was on trial.
 #[must_use]
 pub const fn is_parked_by_crash(crashes_before: i32, progressed: bool) -> bool {
     !progressed && crashes_before >= MAX_CRASHES - 1
 }
 
-/// The delay before a run whose worker died is claimed again; doubled with every crash in a row, so that a run
-/// which kills its process cannot take a whole fleet down at once.
+/// The delay before a run is claimed again after a crash. It doubles with every consecutive crash,
+/// so a run that kills its process cannot take down a whole fleet at once.
 const CRASH_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
-/// Decides what becomes of a run. `unit_random` is uniform in `0.0..1.0` and spreads the delays.
+/// Decides the state of a run after an attempt. `unit_random` is uniform in `0.0..1.0` and spreads
+/// the delays.
 ///
-/// The executor calls it for its own attempts, the reaper for those of dead workers; there is no other place.
+/// The executor calls it for its own attempts, and the reaper for attempts of dead workers. No
+/// other code decides.
 #[must_use]
 pub fn settle(outcome: Outcome, counters: Counters, policy: &RetryPolicy, unit_random: f64) -> Settlement {
     let unspent = Counters { attempt: (counters.attempt - 1).max(0), ..counters };
@@ -234,7 +239,8 @@ fn after_failure(
     }
 }
 
-/// The delay before the next attempt after `failures` failed ones, or none where there is no next one. For runs and steps alike.
+/// The delay before the next attempt after `failures` failed ones. `None` if there is no next
+/// attempt. Runs and steps use the same rule.
 #[must_use]
 pub fn retry_delay(retry: Retry, failures: u32, policy: &RetryPolicy, unit_random: f64) -> Option<Duration> {
     match retry {
@@ -265,7 +271,8 @@ fn after_crash(progressed: bool, blame: Blame, unspent: Counters, unit_random: f
         return Settlement { verdict: Verdict::Block(Failure::new(FailureKind::Crash, message)), counters };
     }
     let waited_for_its_trial = blame == Blame::BesideTrial && crashes == unspent.crashes;
-    // The first crash is most likely the worker's own end (a deploy, a lost machine): go on at once.
+    // The first crash is most likely the worker's own end (a deploy, a lost machine), so the run
+    // continues at once.
     let goes_on_at_once = blame == Blame::None || waited_for_its_trial || progressed || crashes < SUSPECT;
     let delay = if goes_on_at_once {
         Duration::ZERO

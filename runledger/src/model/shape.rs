@@ -1,8 +1,8 @@
-//! The shape of a type in JSON. The engine stores the shape with a gate, so that a program without the type
-//! can check a value before it decides the gate.
+//! The shape of a type in JSON. The engine stores the shape with a gate, so that a program without
+//! the type can check a value before it decides the gate.
 //!
-//! A shape accepts every value that the type accepts. It may accept more: it omits the type's own checks,
-//! such as text formats.
+//! A shape accepts every value that the type accepts. It may accept more: it omits the type's own
+//! checks, such as text formats.
 
 mod probe;
 
@@ -17,9 +17,10 @@ use serde_json::Value;
 
 /// The values that a gate accepts: the shape of its type in JSON, and an example.
 ///
-/// It accepts every value that the type accepts. It may accept more, because it omits text formats, list
-/// lengths, untagged and internally tagged enums, and every other check of the type's own, such as a range
-/// narrower than its integer type. `Display` describes the values: `true` or `false`.
+/// It accepts every value that the type accepts. It may accept more, because it omits text formats,
+/// list lengths, untagged and internally tagged enums, and every other check of the type's own,
+/// such as a range narrower than its integer type. `Display` describes the values: `true` or
+/// `false`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GateType {
     shape: Shape,
@@ -51,7 +52,8 @@ enum Shape {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Items {
     known: Vec<Shape>,
-    /// The number of leading items that a value must have: a tuple struct may have defaults for the others.
+    /// The number of leading items that a value must have: a tuple struct may have defaults for the
+    /// others.
     required: usize,
 }
 
@@ -96,9 +98,9 @@ pub struct Mismatch {
 }
 
 impl GateType {
-    /// Probes the `Deserialize` of a type with made-up values, once per type and process. Takes microseconds
-    /// for a small type, some milliseconds for a type with hundreds of fields, and at most a few seconds for a
-    /// type with thousands of places.
+    /// Probes the `Deserialize` of a type with made-up values, once per type and process. Takes
+    /// microseconds for a small type, some milliseconds for a type with hundreds of fields, and at
+    /// most a few seconds for a type with thousands of places.
     #[must_use]
     pub fn of<T: DeserializeOwned + 'static>() -> Self {
         static PROBED: Mutex<BTreeMap<TypeId, GateType>> = Mutex::new(BTreeMap::new());
@@ -226,8 +228,9 @@ impl Range {
 }
 
 impl Fields {
-    /// In an adjacently tagged enum, the tag decides the type of the content field. The shape then checks
-    /// only the tag. A struct of a unit-only enum and one other field looks the same, and is checked as little.
+    /// In an adjacently tagged enum, the tag decides the type of the content field. The shape then
+    /// checks only the tag. A struct of a unit-only enum and one other field looks the same, and is
+    /// checked as little.
     fn loosened(mut self) -> Self {
         let is_tag = |shape: &Shape| matches!(shape, Shape::Enum(variants) if variants.known.values().all(Option::is_none));
         let mut is_tagged = self.known.len() == 2 && self.known.values().any(is_tag);
@@ -247,7 +250,7 @@ impl Fields {
         self
     }
 
-    /// Whether an array of so many items has each required field, and no item too many.
+    /// Whether an array of `n_items` has all required fields, and no extra items.
     fn may_have(&self, n_items: usize) -> bool {
         (self.required.len()..=self.known.len() + self.unknown.len()).contains(&n_items)
     }

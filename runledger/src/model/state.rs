@@ -1,63 +1,65 @@
-//! The states of a run, and the one table of their transitions.
+//! The states of a run, and the table of their transitions.
 //!
-//! From [`TRANSITIONS`] come [`RunState::next`], the diagram in the documentation, and the test that holds the
-//! statements of the store against it.
+//! [`RunState::next`] and the diagram in the documentation derive from [`TRANSITIONS`]. A test
+//! checks the statements of the store against it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a run stands. One of these at any moment, derived from the one table that holds the run.
+/// The state of a run. A run has exactly one, derived from the table that contains its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunState {
-    /// It may be claimed, now or at its instant (a delay, a retry, a durable sleep).
+    /// Workers may claim the run, now or at its start instant (after a delay, a retry or a durable
+    /// sleep).
     Queued,
     /// A worker holds its lease.
     Running,
-    /// It waits for something other than time, such as a child run.
+    /// The run waits for an event, such as the outcome of a child run.
     Waiting,
-    /// It cannot go on without a person: its code and its record disagree, or it keeps killing its process.
+    /// The run needs an operator: its code and its record disagree, or it keeps killing its
+    /// process.
     Blocked,
-    /// A person has paused it, until a person resumes it.
+    /// An operator paused the run, and must resume it.
     Paused,
-    /// It ended with an output.
+    /// The run ended with an output.
     Completed,
-    /// It ended with an error that is not tried again.
+    /// The run ended with an error and is not retried.
     Failed,
-    /// It was cancelled.
+    /// The run was cancelled.
     Cancelled,
 }
 
-/// What may happen to a run.
+/// An event that changes the state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunEvent {
-    /// A worker takes it.
+    /// A worker claims the run.
     Claim,
-    /// Its attempt ends with an output.
+    /// The attempt ends with an output.
     Complete,
-    /// Its attempt fails and there is another one.
+    /// The attempt fails, and the run is retried.
     Retry,
-    /// Its attempt fails and there is no other.
+    /// The attempt fails, and the run is not retried.
     Fail,
-    /// It sleeps until an instant.
+    /// The run sleeps until an instant.
     Sleep,
-    /// It waits for a child.
+    /// The run waits for an event, such as the outcome of a child.
     Suspend,
-    /// What it waited for has come.
+    /// The awaited event occurred.
     Wake,
-    /// Its worker hands it back, or is gone.
+    /// The worker returns the run, or the worker is dead.
     Release,
-    /// A slice of its work is done, and the next is to begin.
+    /// A slice of the work is done, and the next slice begins.
     Continue,
-    /// It is parked with a reason.
+    /// The run is blocked with a reason.
     Block,
-    /// A person pauses it.
+    /// An operator pauses the run.
     Pause,
-    /// A person lets a blocked or paused run go on.
+    /// An operator resumes a blocked or paused run.
     Resume,
-    /// It is cancelled.
+    /// The run is cancelled.
     Cancel,
 }
 
@@ -66,7 +68,7 @@ use RunEvent::{
 };
 use RunState::{Blocked, Cancelled, Completed, Failed, Paused, Queued, Running, Waiting};
 
-/// Every legal transition. What is not here does not happen, and the store's statements refuse it.
+/// All legal transitions. The statements of the store refuse every other transition.
 pub const TRANSITIONS: &[(RunState, RunEvent, RunState)] = &[
     (Queued, Claim, Running),
     (Running, Complete, Completed),
@@ -94,13 +96,13 @@ impl RunState {
     /// All states, in the order of a run's life.
     pub const ALL: [Self; 8] = [Queued, Running, Waiting, Blocked, Paused, Completed, Failed, Cancelled];
 
-    /// The state after `event`, or none where the table has no such transition.
+    /// The state after `event`. `None` if the table has no such transition.
     #[must_use]
     pub fn next(self, event: RunEvent) -> Option<Self> {
         TRANSITIONS.iter().find(|(from, by, _)| *from == self && *by == event).map(|(_, _, to)| *to)
     }
 
-    /// Whether nothing ever changes the run again.
+    /// Whether the state is final.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
@@ -109,7 +111,7 @@ impl RunState {
         }
     }
 
-    /// The word that stands for the state in SQL, in the CLI and in logs.
+    /// The name of the state in SQL, in the CLI and in logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -124,7 +126,7 @@ impl RunState {
         }
     }
 
-    /// The state that a word stands for.
+    /// The state with this name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)

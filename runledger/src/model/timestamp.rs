@@ -2,13 +2,14 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The furthest into the future that a run may be put: a hundred years. What is beyond is a mistake, and soon beyond the database's own range.
+/// The furthest start of a run: 100 years ahead. A later start is a mistake, and a much later one
+/// exceeds the database's own range.
 pub const FURTHEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// An instant as PostgreSQL keeps it: whole microseconds, here counted from the Unix epoch.
+/// An instant with PostgreSQL's resolution: whole microseconds, here since the Unix epoch.
 ///
-/// Leases, schedules and readiness are decided by the database's clock alone, so these values come from it
-/// and are only ever compared with each other.
+/// Only the database's clock decides leases, schedules and readiness. These values come from that
+/// clock and are only compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -16,38 +17,38 @@ impl Timestamp {
     /// Earlier than every instant that the engine stores.
     pub const DISTANT_PAST: Self = Self(-946_684_800_000_000);
 
-    /// An instant from microseconds since the Unix epoch.
+    /// Creates an instant from microseconds since the Unix epoch.
     #[must_use]
     pub const fn from_unix_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds since the Unix epoch.
+    /// The microseconds since the Unix epoch.
     #[must_use]
     pub const fn unix_micros(self) -> i64 {
         self.0
     }
 
-    /// This instant moved by a duration; saturates at the ends of the range.
+    /// Adds a duration. Saturates at the end of the range.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add_unsigned(micros(duration)))
     }
 
-    /// This instant moved back by a duration; saturates at the ends of the range.
+    /// Subtracts a duration. Saturates at the end of the range.
     #[must_use]
     pub fn minus(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub_unsigned(micros(duration)))
     }
 
-    /// The first instant that is not before this time: one is not kept to the nanosecond, and what waits for it must not wake before.
+    /// Rounds a time up to whole microseconds, so a wait for the instant never ends early.
     #[must_use]
     pub fn not_before(time: SystemTime) -> Self {
         let instant = Self::from(time);
         if SystemTime::from(instant) < time { instant.plus(Duration::from_micros(1)) } else { instant }
     }
 
-    /// How long after `earlier` this instant is; zero if it is not after it.
+    /// The time since `earlier`. Zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         let micros = self.0.saturating_sub(earlier.0);

@@ -1,4 +1,4 @@
-//! What an operator says of a job, in the place of its own definition.
+//! Overrides: settings of an operator that replace parts of a job's definition.
 
 use std::time::Duration;
 
@@ -6,7 +6,10 @@ use super::backoff::Backoff;
 use super::failure::words;
 use super::settle::RetryPolicy;
 
-/// What an operator says of a job. What is not said is as the job's own definition has it; what a call says of itself comes before both.
+/// The settings that an operator overrides for a job.
+///
+/// A setting without an override comes from the job's definition. Options of a call take precedence
+/// over both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a tuning does nothing until it is stored: `db.set_overrides(job, tuning)`"]
 pub struct JobOverrides {
@@ -17,49 +20,51 @@ pub struct JobOverrides {
 }
 
 impl JobOverrides {
-    /// A tuning that says nothing.
+    /// Creates overrides without any setting.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No run of the job is claimed, and none of its attempts is spent; they are queued as ever. The reason is for whoever asks.
+    /// Disables the job: workers claim none of its runs. Runs can still be enqueued, and they lose
+    /// no attempts. Operators can read the reason.
     pub fn disabled(mut self, reason: impl Into<String>) -> Self {
         self.disabled = Some(words(&reason.into()));
         self
     }
 
-    /// The job is not disabled any more. What else is said of it stays.
+    /// Enables the job again. Other overrides stay.
     pub fn enabled(mut self) -> Self {
         self.disabled = None;
         self
     }
 
-    /// So many attempts; at least 1.
+    /// Overrides the maximum number of attempts, at least 1.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts.clamp(1, i32::MAX.unsigned_abs()));
         self
     }
 
-    /// An attempt takes no longer. In whole milliseconds, at least one.
+    /// Overrides the timeout of an attempt, in whole milliseconds, at least 1 ms.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(whole_millis(timeout).max(Duration::from_millis(1)));
         self
     }
 
-    /// Other delays between attempts: the first, and the largest, which is at least that. In whole milliseconds.
+    /// Overrides the first and the largest retry delay, in whole milliseconds. A cap below the
+    /// first delay counts as the first delay.
     pub fn backoff(mut self, first: Duration, cap: Duration) -> Self {
         let first = whole_millis(first);
         self.backoff = Some((first, whole_millis(cap).max(first)));
         self
     }
 
-    /// Why the job is disabled, if it is.
+    /// The reason why the job is disabled, if it is.
     #[must_use]
     pub fn why_disabled(&self) -> Option<&str> {
         self.disabled.as_deref()
     }
 
-    /// How a job is tried whose own policy this is.
+    /// The retry policy of a job whose own policy is `own`.
     pub(crate) fn policy(&self, own: RetryPolicy) -> RetryPolicy {
         RetryPolicy {
             max_attempts: self.max_attempts.unwrap_or(own.max_attempts),
@@ -68,7 +73,7 @@ impl JobOverrides {
     }
 }
 
-/// As it is stored.
+/// Rounds to the stored resolution.
 fn whole_millis(duration: Duration) -> Duration {
     const MOST: u64 = i64::MAX.unsigned_abs();
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(MOST).min(MOST))

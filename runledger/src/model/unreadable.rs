@@ -1,4 +1,5 @@
-//! A row that this version cannot read: the path and the reason. An unreadable row blocks only its own run.
+//! A row that this version cannot read: the path and the reason. An unreadable row blocks only its
+//! own run.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What comes of replaying recorded runs against the present code: a verdict a run, and their summary.
+//! The results of replaying recorded runs with the present code: a verdict per run, and a summary.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -9,24 +9,24 @@ use super::failure::Failure;
 use super::replay::Divergence;
 use super::version::listed;
 
-/// What the present code makes of one recorded run.
+/// The verdict about one recorded run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It follows the record to its end and goes on from there, or ends.
+    /// The code follows the whole record, and then continues or ends.
     Replays,
-    /// It does not follow the record: the run would be blocked, or fail.
+    /// The code does not follow the record. The run would be blocked, or would fail.
     Breaks {
-        /// Where, and how.
+        /// The place and the kind of the difference.
         divergence: Divergence,
     },
     /// The program has no code for the job.
     NoCode,
-    /// The program has code for the job, but none that serves the version that the run is pinned to.
+    /// The program has code for the job, but not for the version that the run is pinned to.
     NoVersion {
         /// The version of the run.
         version: u32,
-        /// Those that the program serves.
+        /// The versions that the program serves.
         served: Vec<u32>,
     },
     /// The stored input does not fit the parameters.
@@ -34,12 +34,13 @@ pub enum Verdict {
         /// What does not fit, and where.
         failure: Failure,
     },
-    /// The code awaits something of its own, that is no step, for too long to tell.
+    /// The code awaits something that is not a step, and exceeded the time limit of the
+    /// verification.
     Undecided,
 }
 
 impl Verdict {
-    /// The step at which the code leaves the record, where it does.
+    /// The step at which the code leaves the record, if it does.
     #[must_use]
     pub fn step(&self) -> Option<&str> {
         match self {
@@ -52,7 +53,8 @@ impl Verdict {
         }
     }
 
-    /// Whether two verdicts are of one kind and meet the same step, whatever its own key: one change of the code, in many runs.
+    /// Whether two verdicts have the same kind and the same step name, so one change of the code
+    /// explains both.
     fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
             && self.step().map(name_of) == other.step().map(name_of)
@@ -79,7 +81,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The step of a key without what tells its calls apart: `reserve` of `reserve[sku-1]`, `charge` of `charge#2`, and `undo[reserve` of `undo[reserve[sku-1]]`.
+/// The name of a step without key and number: `reserve` of `reserve[sku-1]`, `charge` of
+/// `charge#2`, and `undo[reserve` of `undo[reserve[sku-1]]`.
 fn name_of(key: &str) -> &str {
     const UNDO: &str = "undo[";
     let own = if key.starts_with(UNDO) { UNDO.len() } else { 0 };
@@ -87,40 +90,41 @@ fn name_of(key: &str) -> &str {
     &key[..end]
 }
 
-/// The runs of a job of which the same must be said.
+/// Runs of a job with similar verdicts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The name of the job, as it is stored.
+    /// The stored name of the job.
     pub job: String,
-    /// What was found with the first of them.
+    /// The verdict about the first run.
     pub verdict: Verdict,
-    /// How many runs there are.
+    /// The number of runs.
     pub n_runs: u64,
-    /// The first of them.
+    /// The first run.
     pub run_id: Uuid,
 }
 
-/// The most findings that are told apart: a summary is read by people, and must not grow with the database.
+/// The maximum number of findings. People read the summary, so it must not grow with the database.
 const MOST_FINDINGS: usize = 1000;
 
 /// The summary of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verification {
-    /// How many runs were looked at.
+    /// The number of checked runs.
     pub n_runs: u64,
-    /// How many of them replay.
+    /// The number of runs that replay.
     pub n_replaying: u64,
-    /// What was found with the others, those of one job, one verdict and one step together. A run may have several: its own part, and each step whose undo
-    /// could not be carried out. At most 1,000.
+    /// The findings about the other runs, grouped by job, kind of verdict and step. A run can have
+    /// several: one for its own code, and one for each compensation that cannot run. At most 1,000.
     pub findings: Vec<Finding>,
-    /// How many runs do not replay and belong to no finding, because there are too many findings.
+    /// The number of runs that do not replay and belong to no finding, because there are too many
+    /// findings.
     pub n_beyond: u64,
 }
 
 impl Verification {
-    /// Adds the verdicts of a run.
+    /// Adds the verdicts of one run.
     pub(crate) fn add(&mut self, job: &str, run_id: Uuid, verdicts: impl IntoIterator<Item = Verdict>) {
         self.n_runs += 1;
         let mut told: Vec<Verdict> = Vec::new();
@@ -137,7 +141,7 @@ impl Verification {
         self.n_beyond += u64::from(n_told == 0);
     }
 
-    /// Adds a run to its finding. None where there are too many.
+    /// Adds a run to its finding. `None` if there are too many findings.
     fn tell(&mut self, job: &str, run_id: Uuid, verdict: Verdict) -> Option<()> {
         let has_room = self.findings.len() < MOST_FINDINGS;
         let same = |finding: &&mut Finding| finding.job == job && finding.verdict.is_like(&verdict);
@@ -157,7 +161,7 @@ impl Verification {
         self.n_replaying == self.n_runs
     }
 
-    /// What a program that only verifies ends with: success where every run replays.
+    /// The exit code of a program that only verifies: success if every run replays.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         if self.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

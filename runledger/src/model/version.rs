@@ -1,31 +1,33 @@
-//! Versions of a job's code, as part of the name under which runs are stored: what a claim asks for, it has the code of.
+//! Versions of a job's code, as part of the stored name of its runs. A worker claims only names
+//! whose code it has.
 
 use std::borrow::Cow;
 
-/// The version of code that names none, whose runs are stored under the bare name.
+/// The default version. Its runs are stored under the bare name.
 pub const FIRST: u32 = 1;
 
-/// The name under which the runs of a version are stored: `checkout` for the first, `checkout@2` for the second. No name of a job has an `@`.
+/// The stored name of a version's runs: `checkout` for the first, `checkout@2` for the second. No
+/// job name contains an `@`.
 #[must_use]
 pub fn stored_name(name: &str, version: u32) -> Cow<'_, str> {
     if version == FIRST { Cow::Borrowed(name) } else { Cow::Owned(format!("{name}@{version}")) }
 }
 
-/// The name and the version that a stored name is made of.
+/// The name and the version in a stored name.
 #[must_use]
 pub fn parts(stored: &str) -> (&str, u32) {
     let parts = stored.rsplit_once('@').and_then(|(name, version)| Some((name, version.parse().ok()?)));
     parts.unwrap_or((stored, FIRST))
 }
 
-/// Versions as a sentence has them: `version 2`, `versions 1, 3`.
+/// Lists versions for a message: `version 2`, `versions 1, 3`.
 pub(crate) fn listed(versions: &[u32]) -> String {
     let numbers: Vec<String> = versions.iter().map(u32::to_string).collect();
     let word = if versions.len() == 1 { "version" } else { "versions" };
     format!("{word} {}", numbers.join(", "))
 }
 
-/// The other versions of the same job among these names.
+/// The other versions of the same job among `served`.
 pub(crate) fn others<'n>(stored: &str, served: impl Iterator<Item = &'n str>) -> Vec<u32> {
     let (name, version) = parts(stored);
     let same = served.map(parts).filter(|(other, its)| *other == name && *its != version);

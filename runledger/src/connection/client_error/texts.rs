@@ -1,4 +1,5 @@
-//! The texts of client errors that are put together: outcomes of runs, and what a pooler causes.
+//! The composed texts of client errors: outcomes of runs, connection errors, and the effects of a
+//! pooler.
 
 use super::ClientError;
 use crate::model::failure::Failure;
@@ -7,7 +8,7 @@ use crate::store::migrate::MigrateError;
 use crate::store::session::has_code;
 use crate::store::without_connection::is_late;
 
-/// The text of an error of the database, whose own words are the source.
+/// The text of a failed statement. The source has the database's own message.
 pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
     let cause = cause(error);
     if cause.class == Class::Conflict {
@@ -29,7 +30,7 @@ pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
     }
 }
 
-/// What to do about a connection that could not be opened.
+/// The advice for a connection that failed to open.
 pub(super) fn without_connection(error: &sqlx::Error) -> &'static str {
     if is_late(error) {
         "the server accepts connections now, so repeat the call"
@@ -66,7 +67,7 @@ impl ClientError {
         }
     }
 
-    /// Sessions of the server are shared by clients.
+    /// The pooler shares sessions of the server between clients.
     pub(crate) fn pooled() -> Self {
         Self::Config(
             "the connection string leads to a pooler that gives each transaction another session of the server (PgBouncer in transaction or \
@@ -76,8 +77,8 @@ impl ClientError {
         )
     }
 
-    /// Replaces the first error of a client behind such a pooler, which finds the prepared statement of another
-    /// client, or misses its own.
+    /// Replaces the first error of a client with such a pooler. The error is that a prepared
+    /// statement of another client already exists, or that the client's own is missing.
     pub(crate) fn or_pooled(self) -> Self {
         let (Self::Database(error) | Self::Migrate(MigrateError::Database(error))) = &self else {
             return self;

@@ -6,7 +6,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::*;
 
-/// A port of this machine on which nobody listens.
+/// A local port without a listener.
 fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

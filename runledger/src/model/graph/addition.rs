@@ -1,35 +1,36 @@
-//! Nodes that are added to a graph that goes on: for how many others each waits, and which cannot succeed any more.
+//! New nodes of a live graph: how many dependencies each waits for, and which nodes cannot succeed
+//! any more.
 
 use std::collections::BTreeMap;
 
 use super::Need;
 
-/// Where an added node stands at first.
+/// The first state of an added node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// For how many others it waits.
+    /// The number of dependencies that it waits for.
     pub n_waits: usize,
-    /// Why it cannot succeed any more, if so.
+    /// The reason why the node cannot succeed any more, if so.
     pub hopeless: Option<Unreachable>,
 }
 
-/// How a node ended.
+/// The outcome of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeEnding {
-    /// With an output.
+    /// The node has an output.
     Completed,
-    /// With a failure.
+    /// The node failed.
     Failed,
-    /// Cancelled.
+    /// The node was cancelled.
     Cancelled,
-    /// Without having run, as a condition did not hold.
+    /// The node did not run, because a condition was false.
     Skipped,
 }
 
 impl NodeEnding {
     const ALL: [Self; 4] = [Self::Completed, Self::Failed, Self::Cancelled, Self::Skipped];
 
-    /// The word of statements for it.
+    /// The name of the outcome in SQL.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,31 +41,34 @@ impl NodeEnding {
         }
     }
 
-    /// What a word of statements stands for.
+    /// The outcome with this name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|ending| ending.as_str() == word)
     }
 }
 
-/// Why a node cannot succeed any more.
+/// The reason why a node cannot succeed any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreachable {
-    /// The node that did not complete, though success was needed of it, or of one that needed it.
+    /// The node that did not complete, although this node, or one of its dependencies, needs its
+    /// success.
     pub cause: String,
-    /// How that ended.
+    /// The outcome of that node.
     pub ending: NodeEnding,
 }
 
 impl Unreachable {
-    /// Of several causes the least counts: one that was skipped explains less than one that failed.
+    /// Orders causes: the smallest counts. A failure or a cancel sorts before a skip, because it
+    /// explains more.
     fn rank(&self) -> (bool, &str) {
         (self.ending == NodeEnding::Skipped, &self.cause)
     }
 }
 
-/// Where each node stands at first: `needs` are the places that each needs, without a circle; `name` gives the name at a place, and `ended` says how the node there
-/// ended, of those that were there before. Of several causes the first counts, as it does when a node ends (`release.sql`).
+/// The first state of each node. `needs` has the dependencies of each node by place, without
+/// cycles. `name` returns the name at a place, and `ended` the outcome of an existing node there.
+/// If there are several causes, the smallest counts, as when a node ends (`release.sql`).
 #[must_use]
 pub fn standings<'n>(
     needs: &[BTreeMap<usize, Need>],

@@ -1,4 +1,4 @@
-//! The checks of graphs, and where the nodes of an addition stand.
+//! The checks of graphs, and the first states of added nodes.
 
 use super::*;
 use crate::model::dependency_inputs::CONDITION;
@@ -146,7 +146,7 @@ fn a_node_that_is_there_needs_nothing_new_and_has_its_options() {
     );
 }
 
-/// Where the nodes of an addition stand: `ended` are those of the first ones that have.
+/// The first states of added nodes. `ended` has the outcomes of the first nodes.
 fn standing(
     nodes: &[&'static str],
     edges: &[(&str, &str, bool)],

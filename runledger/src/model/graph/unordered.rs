@@ -1,4 +1,5 @@
-//! The request of a graph without the order in which its edges were declared: an edge has no place in a graph.
+//! The request of a graph without the order in which its edges were declared, because edges have no
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +9,8 @@ use serde_json::value::RawValue;
 
 type Object = BTreeMap<String, Box<RawValue>>;
 
-/// The request with the parameters of each edge sorted, each once. An item of a list has its place in its name, such as
-/// `parts[1]`. A text that is no request of a graph stays as it is.
+/// Sorts the parameters of each edge and removes duplicates. An item of a list has its index in its
+/// name, such as `parts[1]`. Returns a text that is not a request of a graph unchanged.
 #[must_use]
 pub fn unordered(request: &str) -> String {
     let nodes = |nodes: &mut BTreeMap<String, Object>| nodes.values_mut().try_for_each(without_order);
@@ -25,7 +26,7 @@ fn without_order(node: &mut Object) -> serde_json::Result<()> {
     with(node, "needs", |needs: &mut BTreeMap<String, Object>| needs.values_mut().try_for_each(parameters))
 }
 
-/// Changes a field, where the object has it.
+/// Changes a field if the object has it.
 fn with<T: DeserializeOwned + Serialize>(
     object: &mut Object,
     field: &str,

@@ -1,4 +1,4 @@
-//! One text for all spellings of a value, so that equal requests compare equal whatever a `HashMap`'s order.
+//! The canonical text of a JSON value, so equal requests compare equal in any `HashMap` order.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,12 +9,15 @@ use super::error::DecodeError;
 use super::tree::{Fault, Tree};
 use super::{MAX_DEPTH, path};
 
-/// The same JSON with sorted keys, without insignificant white space and with one spelling of every escape. Numbers
-/// stay as written, so that no digit is lost (`1` and `1.0` differ), but for the spelling of an exponent (`1E+9` is
-/// `1e9`). Of a key written twice the last value stays.
+/// The same JSON with sorted keys, without insignificant white space, and with one spelling of
+/// every escape.
+///
+/// Numbers keep their text, so no digit is lost (`1` and `1.0` differ). Only the spelling of
+/// exponents is unified (`1E+9` becomes `1e9`). If a key occurs twice, the last value counts.
 ///
 /// # Errors
-/// [`DecodeError::Malformed`] for what is not JSON, [`DecodeError::TooDeep`] beyond [`MAX_DEPTH`].
+/// [`DecodeError::Malformed`] if the text is not JSON, [`DecodeError::TooDeep`] beyond
+/// [`MAX_DEPTH`].
 pub fn canonical(text: &str) -> Result<String, DecodeError> {
     let tree = Tree::parse(text, MAX_DEPTH).map_err(|fault| match fault {
         Fault::Malformed(reason) => DecodeError::Malformed { reason },
@@ -25,8 +28,8 @@ pub fn canonical(text: &str) -> Result<String, DecodeError> {
     Ok(out)
 }
 
-/// The path of the first difference of two canonical texts, like `order.cents` or `items[2]`; `$` if they differ as a
-/// whole or are not JSON. `None` if they are equal.
+/// The path of the first difference of two canonical texts, like `order.cents` or `items[2]`; `$`
+/// if they differ as a whole or are not JSON. `None` if they are equal.
 #[must_use]
 pub fn first_difference(a: &str, b: &str) -> Option<String> {
     if a == b {
@@ -42,13 +45,14 @@ pub fn first_difference(a: &str, b: &str) -> Option<String> {
     Some(if path.is_empty() { "$".to_owned() } else { path })
 }
 
-/// The first 8 bytes of the text's SHA-256, big-endian: the same in every process, version and platform. Give it a
-/// canonical text to compare meanings, any text to compare bytes.
+/// The first 8 bytes of the text's SHA-256, big-endian. The same in every process, version and
+/// platform. Use a canonical text to compare meanings, and any text to compare bytes.
 ///
-/// A fast hash such as FNV would do against chance, but requests come from outside: with it two different requests
-/// that share a fingerprint are written in a second, and the second one would pass for a repetition of the first.
-/// Against SHA-256 that takes 2^32 tries for any pair and 2^64 for a given request. It is no secret keeper: a
-/// guessable text is found by trying.
+/// A fast hash such as FNV would be enough against chance, but requests come from outside. For such
+/// a hash, an attacker can write two different requests with one fingerprint in a second, and the
+/// second would pass as a repetition of the first. SHA-256 needs 2^32 tries for any pair, and 2^64
+/// for a given request. The fingerprint does not protect secrets: a guessable text can be found by
+/// trying.
 #[must_use]
 pub fn fingerprint(text: &str) -> i64 {
     let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
@@ -87,10 +91,11 @@ fn push_comma(out: &mut String, index: usize) {
     }
 }
 
-/// Versions of `serde_json` and other programs spell exponents differently: `1e16`, `1e+16`, `1E16`.
+/// Versions of `serde_json` and other programs spell exponents differently: `1e16`, `1e+16`,
+/// `1E16`.
 fn push_literal(out: &mut String, literal: &str) {
     match literal.split_once(['e', 'E']) {
-        // Of `true` and `false` nothing stands behind the `e`, so that they stay.
+        // `true` and `false` have nothing after the `e`, so they do not change.
         Some((digits, exponent)) => {
             out.push_str(digits);
             out.push('e');
@@ -110,7 +115,7 @@ fn push_text(out: &mut String, text: &str) {
     }
 }
 
-/// Extends `path` to the first difference of two trees that differ.
+/// Extends `path` to the first difference of two different trees.
 fn descend(path: &mut String, a: &Tree<'_>, b: &Tree<'_>) {
     match (a, b) {
         (Tree::Object(a), Tree::Object(b)) => {
@@ -134,7 +139,7 @@ fn descend(path: &mut String, a: &Tree<'_>, b: &Tree<'_>) {
 
 type Object<'a> = BTreeMap<Cow<'a, str>, Tree<'a>>;
 
-/// The first key, in their order, of which only one has a value or both have different ones.
+/// The first key, in key order, that only one object has, or whose values differ.
 fn first_key<'k>(a: &'k Object<'_>, b: &'k Object<'_>) -> Option<&'k str> {
     let in_a = a.iter().find(|(key, value)| b.get(key.as_ref()) != Some(value)).map(|(key, _)| key.as_ref());
     let in_b = b.keys().map(Cow::as_ref).find(|key| !a.contains_key(*key));

@@ -1,5 +1,6 @@
-//! A serializer around another one that refuses what `serde_json` would silently replace: a float that is not finite
-//! (it writes `null`, which only the value itself tells from a `None`), and a `Display` that fails (it panics).
+//! A serializer that wraps another one. It refuses values that `serde_json` would silently replace,
+//! or that would make it panic: a float that is not finite (it writes `null`, which then looks like
+//! a `None`), and a `Display` that fails (it panics).
 
 use std::fmt::{self, Display};
 
@@ -7,13 +8,13 @@ use serde::ser::{self, Error as _, Serialize, Serializer};
 
 use super::guard::{Refusal, Rules};
 
-/// A serializer, or a compound of one, and the rules it obeys.
+/// A serializer, or a compound of one, with its rules.
 pub(super) struct Checked<'r, S> {
     pub(super) to: S,
     pub(super) rules: &'r Rules,
 }
 
-/// A value inside a compound: it meets its serializer already checked.
+/// A value inside a compound. It wraps its serializer in [`Checked`].
 struct Inner<'r, 'v, T: ?Sized> {
     value: &'v T,
     rules: &'r Rules,
@@ -26,7 +27,7 @@ impl<T: Serialize + ?Sized> Serialize for Inner<'_, '_, T> {
     }
 }
 
-/// A `Display` whose failure is noted instead of passed on, unless the text was refused while it wrote.
+/// A `Display` whose failure is recorded and not passed on, unless the text itself was refused.
 struct Shown<'r, 'v, T: ?Sized> {
     value: &'v T,
     rules: &'r Rules,

@@ -1,4 +1,4 @@
-//! Text to values, in one pass; a second one finds the path of what did not fit.
+//! Decodes text to values in one pass. A second pass finds the path of a mismatch.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,27 @@ use serde_json::{Deserializer, Error as JsonError};
 use super::error::DecodeError;
 use super::path;
 
-/// The value that `text` holds. A panic inside a `Deserialize` passes through.
+/// Decodes the value in `text`. Does not catch a panic of a `Deserialize`.
 ///
 /// # Errors
-/// [`DecodeError::Malformed`] for what is not JSON, [`DecodeError::Mismatch`] with the path of what does not fit `T`.
+/// [`DecodeError::Malformed`] if the text is not JSON, [`DecodeError::Mismatch`] with the path of
+/// the value that does not fit `T`.
 pub fn decode<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
     serde_json::from_str(text).map_err(|error| locate::<T>("$", text, &error))
 }
 
-/// The fields of an object, found once and decoded one by one, each to its own type.
+/// The fields of an object. They are located once, and each is decoded to its own type.
 #[derive(Debug)]
 pub struct Fields {
     by_name: BTreeMap<String, Box<RawValue>>,
 }
 
 impl Fields {
-    /// Finds the fields of the object that `text` holds. Of a field written twice the last one counts.
+    /// Locates the fields of the object in `text`. If a field occurs twice, the last one counts.
     ///
     /// # Errors
-    /// [`DecodeError::Malformed`] for what is not JSON, [`DecodeError::Mismatch`] for what is not an object.
+    /// [`DecodeError::Malformed`] if the text is not JSON, [`DecodeError::Mismatch`] if it is not
+    /// an object.
     pub fn parse(text: &str) -> Result<Self, DecodeError> {
         let by_name = serde_json::from_str(text).map_err(|error| {
             if error.is_data() {
@@ -39,16 +41,18 @@ impl Fields {
         Ok(Self { by_name })
     }
 
-    /// Whether the field is there.
+    /// Whether the field exists.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// The field `name`. One that is absent reads as `null`, so that a parameter added later may be an `Option`.
+    /// Decodes the field `name`. A missing field reads as `null`, so a later version can add a
+    /// parameter as an `Option`.
     ///
     /// # Errors
-    /// [`DecodeError::Missing`] if it is absent and `null` does not fit, otherwise as [`decode`].
+    /// [`DecodeError::Missing`] if the field is missing and `null` does not fit, otherwise as
+    /// [`decode`].
     pub fn get<T: DeserializeOwned>(&self, name: &str) -> Result<T, DecodeError> {
         let Some(field) = self.by_name.get(name) else {
             return serde_json::from_str("null")
@@ -64,7 +68,7 @@ impl Fields {
 }
 
 fn locate<T: DeserializeOwned>(root: &str, text: &str, error: &JsonError) -> DecodeError {
-    // A key that does not fit its type has the category of a syntax error, too.
+    // A key that does not fit its type also has the category of a syntax error.
     let is_json = || serde_json::from_str::<IgnoredAny>(text).is_ok();
     if !error.is_data() && !is_json() {
         return DecodeError::Malformed { reason: error.to_string() };
@@ -76,7 +80,8 @@ fn locate<T: DeserializeOwned>(root: &str, text: &str, error: &JsonError) -> Dec
     DecodeError::Mismatch { path, reason: reason(error) }
 }
 
-/// What serde said, without the position, which the path tells better, and cut where it quotes a long text.
+/// The message of serde without the position, because the path is more precise. Long messages are
+/// cut.
 fn reason(error: &JsonError) -> String {
     let text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
@@ -87,7 +92,8 @@ fn reason(error: &JsonError) -> String {
     }
 }
 
-/// The longest message of serde that is kept, in characters: it quotes strings in full, and they are user data.
+/// The longest kept message of serde, in characters. Serde quotes strings in full, and they are
+/// user data.
 const MAX_REASON: usize = 200;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Values to text, in one pass. The text written until a refusal tells the path of what was refused.
+//! Encodes values to text in one pass. On a refusal, the text so far gives the path of the refused
+//! value.
 
 use std::io::Write;
 
@@ -12,22 +13,23 @@ use super::error::EncodeError;
 use super::guard::{Guard, Refusal, Rules, Sink};
 use super::path;
 
-/// The JSON text of `value`. It takes 1.2 to 1.5 times as long as `serde_json::to_string`.
+/// Encodes `value` as JSON text. Takes 1.2 to 1.5 times as long as `serde_json::to_string`.
 ///
-/// What a type hides before it is serialized is not seen: `serde_json::Value` turns a NaN into `null` when it is
-/// built.
+/// Cannot detect what a type loses before it is serialized: `serde_json::Value` turns a NaN into
+/// `null` when it is built.
 ///
 /// # Errors
-/// [`EncodeError`], with the path of the first value that would not survive being stored.
+/// [`EncodeError`], with the path of the first value that storage would not preserve.
 pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<String, EncodeError> {
     run(|pass| pass.value(value))
 }
 
-/// The JSON object with these fields, in this order: the arguments of a job by parameter name. The object is a level
-/// of its own for [`MAX_DEPTH`](super::MAX_DEPTH). The names must differ, as those of parameters do.
+/// Encodes an object with these fields in this order: the arguments of a job by parameter name. The
+/// object counts as one level of [`MAX_DEPTH`](super::MAX_DEPTH). The names must differ, like those
+/// of parameters.
 ///
 /// # Errors
-/// As [`encode`].
+/// Same as [`encode`].
 pub fn encode_object(fields: &[(&str, &dyn ErasedValue)]) -> Result<String, EncodeError> {
     run(|pass| {
         pass.rules.enter().map_err(JsonError::custom)?;
@@ -44,12 +46,13 @@ pub fn encode_object(fields: &[(&str, &dyn ErasedValue)]) -> Result<String, Enco
     })
 }
 
-/// A value whose type is forgotten, so that arguments of different types fit one slice. Every `Serialize` is one.
+/// A value without its type, so one slice can contain arguments of different types. Every
+/// `Serialize` implements it.
 pub trait ErasedValue {
-    /// Appends the value's text.
+    /// Appends the text of the value.
     ///
     /// # Errors
-    /// If the value was refused, or its `Serialize` failed.
+    /// The value was refused, or its `Serialize` failed.
     fn write_to(&self, pass: &mut Pass<'_>) -> Result<(), JsonError>;
 }
 
@@ -59,7 +62,7 @@ impl<T: Serialize + ?Sized> ErasedValue for T {
     }
 }
 
-/// A text that is being written.
+/// A text in progress.
 #[derive(Debug)]
 pub struct Pass<'r> {
     sink: Sink<'r>,
@@ -98,7 +101,8 @@ fn finish(
     match (result, refusal) {
         (Ok(()), None) => Ok(text),
         (Err(error), _) => Err(explain(refusal, &error, path::of_end(&text))),
-        // A `Serialize` passed over the error and wrote on: the end of the text no longer tells where it was.
+        // A `Serialize` ignored the error and continued to write, so the end of the text is not the
+        // place of the error.
         (Ok(()), Some(_)) => {
             Err(explain(refusal, &JsonError::custom("an error was passed over"), "$".to_owned()))
         }
@@ -116,7 +120,7 @@ fn explain(refusal: Option<Refusal>, error: &JsonError, path: String) -> EncodeE
         Some(Refusal::LongNumber) => EncodeError::LongNumber { path },
         Some(Refusal::Fragment) => EncodeError::Fragment { path },
         Some(Refusal::Display) | None => match error.classify() {
-            // The only syntax that a value can break is that of a key.
+            // Only a key can cause a syntax error of the serializer.
             Category::Syntax => EncodeError::Key { path },
             Category::Io | Category::Data | Category::Eof => {
                 EncodeError::Failed { path, reason: error.to_string() }

@@ -1,4 +1,5 @@
-//! The rules that the written text itself shows: its size, its depth, NUL characters, wide integers, ready-made JSON.
+//! The rules that apply to the written text: its size, its depth, NUL characters, wide integers and
+//! ready-made JSON.
 
 use std::cell::Cell;
 use std::{io, iter};
@@ -8,7 +9,7 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 use super::tree::{Fault, Tree};
 use super::{MAX_BYTES, MAX_DEPTH};
 
-/// Why the encoding stopped.
+/// The reason why the encoding stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     NotFinite,
@@ -22,8 +23,8 @@ pub(super) enum Refusal {
     Display,
 }
 
-/// What one encoding has seen so far. A refusal stands even if a user's `Serialize` passes over its error; the last
-/// one counts, because the text ends there.
+/// The state of one encoding. A refusal stays even if a user's `Serialize` ignores the error. The
+/// last refusal counts, because the text ends there.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     refusal: Cell<Option<Refusal>>,
@@ -57,7 +58,8 @@ impl Rules {
         self.depth.set(self.depth.get().saturating_sub(1));
     }
 
-    /// Runs `write`, which writes the key of a map. The keys of structs are the program's own and need no care.
+    /// Runs `write`, which writes the key of a map. Keys of structs come from the program and need
+    /// no check.
     #[inline]
     pub(super) fn in_key<T>(&self, write: impl FnOnce() -> T) -> T {
         self.in_key.set(true);
@@ -91,7 +93,7 @@ pub(super) struct Sink<'r> {
     rules: &'r Rules,
 }
 
-/// As `serde_json::to_string` starts: the arguments of most jobs fit.
+/// Same as in `serde_json::to_string`. The arguments of most jobs fit.
 const FIRST_CAPACITY: usize = 128;
 
 impl<'r> Sink<'r> {
@@ -125,8 +127,8 @@ impl io::Write for Sink<'_> {
 
     #[inline]
     fn write_all(&mut self, part: &[u8]) -> io::Result<()> {
-        // The limit is looked at only when the buffer must grow, which it never does beyond it: this runs for every
-        // bracket.
+        // Checks the limit only when the buffer must grow, and it never grows above the limit. This
+        // code runs for every bracket.
         if part.len() > self.bytes.capacity() - self.bytes.len() {
             return self.grow_and_write(part);
         }
@@ -139,7 +141,7 @@ impl io::Write for Sink<'_> {
     }
 }
 
-/// The compact form, refused where the rules say so.
+/// The compact format with the checks of the rules.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard<'r>(pub(super) &'r Rules);
 
@@ -180,8 +182,8 @@ impl Formatter for Guard<'_> {
         CompactFormatter.write_char_escape(writer, escape)
     }
 
-    // A key is read back from its digits, so only values are limited: `flatten`, untagged enums and `Value` read a
-    // wider integer as a float.
+    // A key is read back from its digits, so only values have a limit: `flatten`, untagged enums
+    // and `Value` read a wider integer as a float.
     fn write_i128<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: i128) -> io::Result<()> {
         let is_wide = i64::try_from(value).is_err() && u64::try_from(value).is_err();
         if is_wide && !self.0.in_key.get() {
@@ -197,7 +199,7 @@ impl Formatter for Guard<'_> {
         CompactFormatter.write_u128(writer, value)
     }
 
-    // `serde_json` numbers in programs that enable its feature `arbitrary_precision`.
+    // Numbers of `serde_json` in programs that enable its feature `arbitrary_precision`.
     fn write_number_str<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: &str) -> io::Result<()> {
         if let Some(refusal) = number_refusal(value).filter(|_| !self.0.in_key.get()) {
             return Err(self.0.refuse(refusal));
@@ -229,7 +231,7 @@ fn tree_refusal(tree: &Tree<'_>) -> Option<Refusal> {
     }
 }
 
-/// Why a number is refused: readers would round it.
+/// The reason to refuse a number: readers would round it, or cannot represent it.
 fn number_refusal(literal: &str) -> Option<Refusal> {
     if !literal.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         return None;
@@ -247,8 +249,9 @@ fn number_refusal(literal: &str) -> Option<Refusal> {
 /// This many digits distinguish every pair of floats. Programs write floats with at most this many.
 const FLOAT_DIGITS: usize = 17;
 
-/// Whether the literal is neither the shortest form of its float, nor the float rounded to the digits of the literal. A number such as
-/// `0.10000000000000001` differs from its float, and is how some programs write that float.
+/// Whether the literal is neither the shortest form of its float, nor the float rounded to as many
+/// digits as the literal. A number such as `0.10000000000000001` differs from its float, but some
+/// programs write the float so.
 fn is_rounded(literal: &str) -> bool {
     let Some(written) = Decimal::of(literal) else { return true };
     let n_behind = match written.digits.len() {
@@ -261,7 +264,8 @@ fn is_rounded(literal: &str) -> bool {
     !forms.iter().any(|form| Decimal::of(form).as_ref() == Some(&written))
 }
 
-/// The value of a literal: `0.digits` times ten to the power, without its sign and without zeros at both ends.
+/// The value of a literal: `0.digits` times ten to the power, without the sign, and without zeros
+/// at both ends.
 #[derive(Debug, PartialEq, Eq)]
 struct Decimal {
     digits: String,
@@ -281,13 +285,15 @@ impl Decimal {
     }
 }
 
-/// The most digits behind the point that a `numeric` may have, so a number in a `jsonb`: PostgreSQL's `NUMERIC_DSCALE_MAX`.
+/// The maximum number of decimals of a `numeric`, and so of a number in `jsonb`: PostgreSQL's
+/// `NUMERIC_DSCALE_MAX`.
 const MAX_DECIMALS: i64 = 16_383;
 
-/// What no exponent of a `numeric` may reach, in either direction.
+/// An exponent of a `numeric` must stay below this, in both directions.
 const EXPONENT_LIMIT: i64 = i32::MAX as i64 / 2;
 
-/// Whether a float cannot tell this number from infinity or from zero, or a `numeric` cannot hold its digits.
+/// Whether a float cannot distinguish this number from infinity or zero, or a `numeric` cannot
+/// store its digits.
 fn is_out_of_range(literal: &str) -> bool {
     let (digits, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
     let is_zero = !digits.contains(|digit: char| matches!(digit, '1'..='9'));

@@ -1,10 +1,10 @@
-//! The path of a value inside a JSON text, as people write it: `$.order.note[3]`, `$["a key"].x`.
+//! The path of a value in a JSON text, in the usual notation: `$.order.note[3]`, `$["a key"].x`.
 
 use std::fmt::Write;
 
 use serde_path_to_error::{Path, Segment};
 
-/// The path behind `root`.
+/// Appends a path to `root`.
 pub(super) fn render(root: &str, path: &Path) -> String {
     let mut text = root.to_owned();
     for segment in path {
@@ -17,7 +17,8 @@ pub(super) fn render(root: &str, path: &Path) -> String {
     text
 }
 
-/// The path of the value at which a JSON text that was being written ends; of the object, if it ends at a key.
+/// The path of the value at the end of an unfinished JSON text. If the text ends at a key, the path
+/// of the object.
 pub(super) fn of_end(text: &str) -> String {
     let mut path = "$".to_owned();
     for frame in open_frames(text) {
@@ -33,13 +34,13 @@ pub(super) fn of_end(text: &str) -> String {
     path
 }
 
-/// The path of the value that has this byte of a JSON text.
+/// The path of the value that contains this byte of a JSON text.
 #[must_use]
 pub fn at(text: &str, byte: usize) -> String {
     of_end(&text[..text.floor_char_boundary(byte)])
 }
 
-/// An array or object that is not closed yet; the key as written, with its quotes.
+/// An array or object that is still open. The key has its quotes, as written.
 enum Frame<'t> {
     Array { index: usize },
     Object { key: Option<&'t str> },
@@ -63,7 +64,7 @@ fn open_frames(text: &str) -> Vec<Frame<'_>> {
             b'"' => {
                 let Some(end) = end_of_string(text, at) else { break };
                 at = end;
-                // Until a comma follows, the first string of a field is its key, and the next one its value.
+                // The first string of a field is its key. The value follows, until the next comma.
                 if let Some(Frame::Object { key: key @ None }) = frames.last_mut() {
                     *key = text.get(start..end);
                 }
@@ -74,7 +75,7 @@ fn open_frames(text: &str) -> Vec<Frame<'_>> {
     frames
 }
 
-/// The index behind the closing quote of a string whose content starts at `at`.
+/// The index after the closing quote of a string whose content starts at `at`.
 fn end_of_string(text: &str, mut at: usize) -> Option<usize> {
     loop {
         match text.as_bytes().get(at)? {
@@ -85,7 +86,7 @@ fn end_of_string(text: &str, mut at: usize) -> Option<usize> {
     }
 }
 
-/// Appends the key of an object: quoted unless it reads as a name.
+/// Appends the key of an object, quoted unless it is a plain name.
 pub(super) fn push_key(path: &mut String, key: &str) {
     let is_name = !key.is_empty()
         && !key.starts_with(|first: char| first.is_ascii_digit())

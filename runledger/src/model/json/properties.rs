@@ -1,4 +1,5 @@
-//! Every value within the limits comes back; every planted fault is found at its path.
+//! Checks that every value within the limits survives the round trip, and that every planted fault
+//! is found at its path.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::{
     first_difference,
 };
 
-/// A value with a place for a fault, which `Value` could not hold.
+/// A value with a place for a fault that `Value` cannot represent.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 enum Node {
@@ -40,7 +41,7 @@ enum Step {
     Key { key: String, others: BTreeMap<String, Value> },
 }
 
-/// Text without NUL, rich in what needs escaping.
+/// Text without NUL, with many characters that need escapes.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z]{0,8}", "[\u{1}-\u{1f}\"\\\\/ .é\u{10ffff}\\[\\]]{0,8}", "[^\u{0}]{0,8}"]
 }
@@ -82,7 +83,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// The faulty value at the end of `steps`, with the error it must give there.
+/// The faulty value at the end of `steps`, and its expected error.
 fn plant(fault: Fault, steps: &[Step]) -> (Node, EncodeError) {
     let mut path = "$".to_owned();
     for step in steps {

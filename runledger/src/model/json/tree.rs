@@ -1,22 +1,22 @@
-//! A JSON text as a tree that keeps numbers as they were written: what `serde_json::Value` would round.
+//! A JSON text as a tree. Numbers keep their text, which `serde_json::Value` would round.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::de::IgnoredAny;
 
-/// A node. Of a key written twice the last value counts, as in `jsonb`.
+/// A node. If a key occurs twice, the last value counts, as in `jsonb`.
 #[derive(Debug, PartialEq)]
 pub(super) enum Tree<'a> {
     /// `null`, `true`, `false` or a number, as written.
     Literal(&'a str),
-    /// Borrowed if it was written without escapes.
+    /// Borrowed if the text has no escapes.
     Text(Cow<'a, str>),
     Array(Vec<Tree<'a>>),
     Object(BTreeMap<Cow<'a, str>, Tree<'a>>),
 }
 
-/// Why there is no tree.
+/// The reason why there is no tree.
 #[derive(Debug)]
 pub(super) enum Fault {
     Malformed(String),
@@ -24,14 +24,15 @@ pub(super) enum Fault {
 }
 
 impl<'a> Tree<'a> {
-    /// Reads `text`, of at most `max_depth` nested arrays and objects.
+    /// Parses `text` with at most `max_depth` nested arrays and objects.
     pub(super) fn parse(text: &'a str, max_depth: usize) -> Result<Self, Fault> {
         Ok(Self::parse_with_hidden(text, max_depth)?.0)
     }
 
-    /// The same, and the values that a later one of the same key has replaced: readers may ignore them, but not skip them unread.
+    /// Also returns the values that a later value of the same key replaced. Readers may ignore
+    /// these values, but must still parse them.
     pub(super) fn parse_with_hidden(text: &'a str, max_depth: usize) -> Result<(Self, Vec<Self>), Fault> {
-        // The grammar is checked here, without recursion; what follows only finds the borders.
+        // This checks the grammar without recursion. The code below only finds the borders.
         serde_json::from_str::<IgnoredAny>(text).map_err(|error| Fault::Malformed(error.to_string()))?;
         let mut cursor = Cursor { text, at: 0, hidden: Vec::new() };
         let tree = cursor.value(max_depth)?;
@@ -134,7 +135,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Stands for the end of the text: JSON has no NUL outside of an escape.
+/// Marks the end of the text. JSON has no NUL outside escapes.
 const END: u8 = 0;
 
 fn unterminated() -> Fault {

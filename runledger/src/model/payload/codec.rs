@@ -1,4 +1,4 @@
-//! What an application may do with the bytes of payloads before they are stored.
+//! The interface for codecs that encrypt or compress payloads before they are stored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,16 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use uuid::Uuid;
 
-/// Changes payloads before they are stored, and back: by encryption, or by compression. [`AesGcm`](crate::AesGcm) is one that is ready (feature `aes-gcm`);
-/// [`Db::with_codec`](crate::Db::with_codec) sets one.
+/// Encodes payloads before they are stored, and decodes them: encryption or compression.
+/// [`AesGcm`](crate::AesGcm) is a ready codec (feature `aes-gcm`).
+/// [`Db::with_codec`](crate::Db::with_codec) sets a codec.
 ///
-/// Its methods are called where payloads are written and read, in the tasks of those who do: they should not block for long. What one of them fails
-/// with stops what needs it, and loses nothing: a call is not enqueued; a run is parked with the reason until somebody resumes it. A panic of any
-/// of them is such an error, with what it said as the reason: like that of every [`CodecError`], it is logged and stored, and should show no payload and no
-/// key.
+/// Methods run in the task that writes or reads the payload, so they should not block for long. An
+/// error stops the operation and loses nothing: a call is not enqueued, and a run is blocked with
+/// the reason until an operator resumes it.
+///
+/// A panic counts as an error, with the panic message as the reason. Every [`CodecError`] is logged
+/// and stored, so it must not contain a payload or a key.
 ///
 /// A codec that compresses:
 ///
@@ -48,29 +51,36 @@ use uuid::Uuid;
 /// assert_eq!(RunLengths.open(&place, &sealed).unwrap(), b"aaaaaaaaaaaaaaab");
 /// ```
 pub trait Codec: Send + Sync + 'static {
-    /// Seals the bytes of a payload that belongs to this place.
+    /// Encodes the bytes of a payload for this place.
     ///
     /// # Errors
-    /// [`CodecError`]: the payload cannot be sealed now, or ever.
+    /// [`CodecError`] if the payload cannot be encoded, now or ever.
     fn seal(&self, place: &Place<'_>, plain: &[u8]) -> Result<Sealed, CodecError>;
 
-    /// Gives back what was sealed for this place, also under keys and in forms of before. What was sealed for another place should not open.
+    /// Decodes bytes that were encoded for this place, including bytes with older keys and formats.
+    /// Should refuse bytes that were encoded for another place.
     ///
     /// # Errors
-    /// [`CodecError`]: the key is not there, or the bytes were changed, or they belong to another place.
+    /// [`CodecError`] if the key is missing, the bytes were changed, or they belong to another
+    /// place.
     fn open(&self, place: &Place<'_>, sealed: &Sealed) -> Result<Vec<u8>, CodecError>;
 
-    /// What identifies these bytes without telling what they are, the same in every process: a keyed hash such as HMAC. It stands beside steps whose inputs
-    /// must be the same in a replay, and beside lines that a run emits, in the place of a bare hash, of which a guessable text is found by trying.
+    /// Returns a digest that identifies the bytes without revealing them, the same in every
+    /// process: a keyed hash such as HMAC.
+    ///
+    /// The engine stores the digest with steps whose inputs must be equal in a replay, and with
+    /// lines that a run emits. With a plain hash, a guessable text could be found by trying.
     fn digest(&self, bytes: &[u8]) -> [u8; 32];
 
-    /// What [`digest`](Self::digest) gave under keys of before, as long as runs go on that have it on record.
+    /// Returns the digests under older keys. Keep an older key while live runs have recorded its
+    /// digests.
     fn old_digests(&self, bytes: &[u8]) -> Vec<[u8; 32]> {
         let _ = bytes;
         Vec::new()
     }
 
-    /// A hash without a key, for the [`digest`](Self::digest) of a codec whose payloads are no secret.
+    /// A hash without a key, for the [`digest`](Self::digest) of a codec whose payloads are not
+    /// secret.
     fn hash(bytes: &[u8]) -> [u8; 32]
     where
         Self: Sized,
@@ -97,7 +107,7 @@ impl<C: Codec + ?Sized> Codec for Arc<C> {
     }
 }
 
-/// The bytes of a payload as a codec gives them, and the name of the key that opens them.
+/// The bytes of a payload as a codec encoded them, and the name of the key that decodes them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sealed {
     key_id: String,
@@ -105,7 +115,8 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Bytes that are opened by the key of this name: 1 to 64 of `A-Z`, `a-z`, `0-9`, `_`, `.` and `-`. It is stored beside them, and shown.
+    /// Creates a sealed payload. The key name has 1 to 64 of `A-Z`, `a-z`, `0-9`, `_`, `.` and `-`.
+    /// It is stored and shown in plain text.
     pub fn new(key_id: impl Into<String>, bytes: Vec<u8>) -> Self {
         Self { key_id: key_id.into(), bytes }
     }
@@ -116,7 +127,7 @@ impl Sealed {
         &self.key_id
     }
 
-    /// The bytes.
+    /// The encoded bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -129,36 +140,36 @@ impl fmt::Debug for Sealed {
     }
 }
 
-/// What a payload is.
+/// The kind of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PayloadKind {
     /// The arguments of a run.
     Input,
-    /// What a run gave.
+    /// The output of a run.
     Output,
-    /// What a step gave; what a workflow was given by `now`, `uuid` or `random`.
+    /// The output of a step, or a value that a workflow received from `now`, `uuid` or `random`.
     Step,
-    /// What a workflow publishes.
+    /// A value that a workflow publishes.
     Published,
-    /// A signal that was sent.
+    /// The payload of a signal.
     Signal,
-    /// What a run or a step failed with.
+    /// The failure of a run or a step.
     Error,
     /// A line that a run emits.
     Emitted,
-    /// What a body says of its progress.
+    /// The progress that a body reports.
     Progress,
-    /// The call that takes a step of a saga back.
+    /// The call that compensates a step of a saga.
     Undo,
     /// A line that a body logs.
     Log,
-    /// What an operator configures of a job. It belongs to no run.
+    /// The configuration of a job. It belongs to no run.
     Config,
 }
 
 impl PayloadKind {
-    /// The word for it in what is authenticated: never changed.
+    /// The name of the kind in the associated data. It must never change.
     const fn word(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -176,7 +187,7 @@ impl PayloadKind {
     }
 }
 
-/// What a payload belongs to.
+/// The place that a payload belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place<'a> {
     run_id: Uuid,
@@ -185,13 +196,13 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The place of a payload of this run; `key` tells it from others of its kind.
+    /// Creates the place of a payload of this run. `key` distinguishes payloads of the same kind.
     #[must_use]
     pub const fn new(run_id: Uuid, kind: PayloadKind, key: &'a str) -> Self {
         Self { run_id, kind, key }
     }
 
-    /// The place of what a step gave.
+    /// Creates the place of a step's output.
     #[must_use]
     pub fn of_step(run_id: Uuid, key: &'a str) -> Self {
         let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
@@ -199,29 +210,34 @@ impl<'a> Place<'a> {
         Self { run_id, kind, key }
     }
 
-    /// The run; the nil id for what belongs to none.
+    /// The run. Nil if the payload belongs to no run.
     #[must_use]
     pub const fn run_id(&self) -> Uuid {
         self.run_id
     }
 
-    /// What it is.
+    /// The kind of the payload.
     #[must_use]
     pub const fn kind(&self) -> PayloadKind {
         self.kind
     }
 
-    /// The key of the step; of a signal its name and its idempotency key, with `/` between; of a line of output the step and the number, with `#` between;
-    /// of a configuration the job and the version, with `/` between; empty for the run itself.
+    /// The key within the kind, empty for the run itself.
+    ///
+    /// - **Step**: the key of the step.
+    /// - **Signal**: the name and the idempotency key, separated by `/`.
+    /// - **Line of output**: the step and the number, separated by `#`.
+    /// - **Configuration**: the job and the version, separated by `/`.
     #[must_use]
     pub const fn key(&self) -> &'a str {
         self.key
     }
 
-    /// The place as bytes, different for every other one: the data that an authenticated cipher binds its text to.
+    /// The place as bytes, distinct for every place. An authenticated cipher binds its ciphertext
+    /// to them.
     #[must_use]
     pub fn associated_data(&self) -> Vec<u8> {
-        // No word has a blank, and an id has always 16 bytes.
+        // The encoding is unambiguous: no kind contains a space, and an id always has 16 bytes.
         let mut bytes = format!("runledger 1 {} ", self.kind.word()).into_bytes();
         bytes.extend_from_slice(self.run_id.as_bytes());
         bytes.extend_from_slice(self.key.as_bytes());
@@ -229,7 +245,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What begins the key of a step that publishes: no name of a step has a colon.
+/// The prefix of the key of a step that publishes. No step name contains a colon.
 pub(crate) const PUBLISHED: &str = "publish:";
 
 impl fmt::Display for Place<'_> {
@@ -257,7 +273,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// Why a codec cannot seal or open a payload.
+/// An error of a codec.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -267,7 +283,7 @@ pub enum CodecError {
         /// The name of the key.
         key_id: String,
     },
-    /// The key is there, and does not open it.
+    /// The key exists and does not decrypt the payload.
     #[error(
         "it does not open under key `{key_id}`: it was changed, it belongs to another run or step, or another key has this name"
     )]
@@ -275,25 +291,26 @@ pub enum CodecError {
         /// The name of the key.
         key_id: String,
     },
-    /// Something else.
+    /// Any other error.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl CodecError {
-    /// The codec has no key for these bytes.
+    /// Creates the error for a missing key.
     #[must_use]
     pub fn no_key(sealed: &Sealed) -> Self {
         Self::NoKey { key_id: sealed.key_id.clone() }
     }
 
-    /// The key does not open these bytes.
+    /// Creates the error for a key that does not decrypt these bytes.
     #[must_use]
     pub fn mismatch(sealed: &Sealed) -> Self {
         Self::Mismatch { key_id: sealed.key_id.clone() }
     }
 
-    /// Any other reason, in words or as an error. It is logged and stored: no payload and no key belongs into it.
+    /// Creates an error with any other reason. The reason is logged and stored, so it must not
+    /// contain a payload or a key.
     pub fn other(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(reason.into())
     }

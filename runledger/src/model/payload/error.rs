@@ -1,4 +1,4 @@
-//! Why a payload cannot be stored or read.
+//! Errors of storing and reading payloads.
 
 use thiserror::Error;
 
@@ -6,14 +6,14 @@ use super::codec::CodecError;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json::EncodeError;
 
-/// Why a payload cannot be stored, or what is stored cannot be read. No text of it shows a value.
+/// An error of storing or reading a payload. Its texts never show a value.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PayloadError {
-    /// It has no JSON form that can be stored.
+    /// The payload has no JSON form that can be stored.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// It is larger than its kind may be: see [`Limits`](crate::Limits).
+    /// The payload exceeds the limit of its kind: see [`Limits`](crate::Limits).
     #[error(
         "{what} has {size} bytes of JSON, and at most {limit} are allowed (passed at `{path}`): store it in a table or an object store and pass its key, or \
          raise the limit by `Db::with_limits`"
@@ -21,27 +21,28 @@ pub enum PayloadError {
     TooLarge {
         /// Which payload.
         what: String,
-        /// How large it is, in bytes of JSON text.
+        /// The size in bytes of JSON text.
         size: usize,
-        /// How large it may be.
+        /// The limit in bytes.
         limit: usize,
-        /// Where in it the limit is passed.
+        /// The path at which the payload exceeds the limit.
         path: String,
     },
-    /// The history of the run would become larger than one may be: see `wf.continue_as_new`.
+    /// The step does not fit into the history of the run: see `wf.continue_as_new`.
     #[error(
         "the record of this step has {added} bytes, the history of the run has {size}, and at most {limit} are allowed together: store it elsewhere and return its key, or begin \
          fewer steps at once and continue with `wf.continue_as_new`, which starts the history of the run afresh"
     )]
     HistoryFull {
-        /// The bytes of the history.
+        /// The size of the history in bytes.
         size: usize,
-        /// The bytes of the record: the key, the result, the compensation, and 96 for the other columns.
+        /// The size of the record in bytes: the key, the result, the compensation, and 96 for the
+        /// other columns.
         added: usize,
-        /// How many a run may have.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// A [`Secret`](crate::Secret) is part of it, and nothing would seal it.
+    /// The payload contains a [`Secret`](crate::Secret), and no codec would encrypt it.
     #[error(
         "{what} has a `Secret`, and no codec seals it: it would be stored for everybody to read; set one by `Db::with_codec`, or pass the name under which a \
          vault has the secret"
@@ -50,7 +51,7 @@ pub enum PayloadError {
         /// Which payload.
         what: String,
     },
-    /// It looks like a sealed one, and is none.
+    /// The plain payload looks like an encrypted one.
     #[error(
         "{what} is an object that begins with the key `$sealed`, as sealed payloads do, and would be taken for one; give the key another name"
     )]
@@ -58,23 +59,23 @@ pub enum PayloadError {
         /// Which payload.
         what: String,
     },
-    /// The codec could not seal it.
+    /// The codec could not encrypt the payload.
     #[error("{what} cannot be sealed")]
     Seal {
         /// Which payload.
         what: String,
-        /// What the codec says.
+        /// The error of the codec.
         source: CodecError,
     },
-    /// The codec could not give what identifies it.
+    /// The codec could not compute a digest of the payload.
     #[error("{what} has no digest")]
     Digest {
         /// Which payload.
         what: String,
-        /// What the codec says.
+        /// The error of the codec.
         source: CodecError,
     },
-    /// It is sealed, and this program has no codec.
+    /// The payload is encrypted, and this program has no codec.
     #[error(
         "{what} is sealed under key `{key_id}`, and this program has no codec; set the one that has sealed it by `Db::with_codec`"
     )]
@@ -84,15 +85,15 @@ pub enum PayloadError {
         /// The name of the key.
         key_id: String,
     },
-    /// The codec could not open it.
+    /// The codec could not decrypt the payload.
     #[error("{what} cannot be opened")]
     Open {
         /// Which payload.
         what: String,
-        /// What the codec says.
+        /// The error of the codec.
         source: CodecError,
     },
-    /// It begins as a sealed payload does, and is none that can be read.
+    /// The payload begins like an encrypted one, but its format is invalid.
     #[error("{what} looks sealed and is cut or changed: compare the stored row with a backup")]
     Malformed {
         /// Which payload.
@@ -101,7 +102,8 @@ pub enum PayloadError {
 }
 
 impl PayloadError {
-    /// Whether it says something of the codec and its keys, and so may be mended without another value: what needs the payload waits for that.
+    /// Whether the cause is the codec or its keys. A repair of the codec may help without another
+    /// value, so the operation waits for it.
     #[must_use]
     pub fn is_of_codec(&self) -> bool {
         match self {
@@ -118,7 +120,7 @@ impl PayloadError {
         }
     }
 
-    /// What is recorded of it.
+    /// The failure to record.
     #[must_use]
     pub fn to_failure(&self) -> Failure {
         let kind = if self.is_of_codec() { FailureKind::Sealed } else { FailureKind::Encode };

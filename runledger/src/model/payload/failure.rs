@@ -1,4 +1,4 @@
-//! Failures as they are stored: their kinds stay readable, for people and for their queries.
+//! The stored form of failures. The kind stays readable, for operators and their queries.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use super::sealer::Sealer;
 use super::text::{Plain, Stored};
 use crate::model::failure::{Failure, FailureKind};
 
-/// A failure whose text is sealed.
+/// A failure with an encrypted text.
 #[derive(Serialize, Deserialize)]
 struct SealedFailure {
     kind: FailureKind,
@@ -17,16 +17,17 @@ struct SealedFailure {
     sealed: String,
 }
 
-/// What those read who look into the table.
+/// The text that readers of the table see.
 const HIDDEN: &str = "its text is sealed";
 
 impl Sealer {
-    /// As much of a failure as is recorded.
+    /// Cuts a failure to the limits of a record.
     pub(crate) fn storable(&self, failure: &Failure) -> Failure {
         failure.storable(self.limits().of(PayloadKind::Error))
     }
 
-    /// A failure as it is stored. One that cannot be sealed is stored without its text: a run must be able to fail.
+    /// Encrypts a failure. If that fails, the failure is stored without its text, because a run
+    /// must be able to fail.
     #[must_use]
     pub fn seal_failure(&self, place: &Place<'_>, failure: &Failure) -> Stored {
         self.try_seal_failure(place, failure).unwrap_or_else(|error| {
@@ -36,7 +37,7 @@ impl Sealer {
         })
     }
 
-    /// A failure as it is stored, with its text.
+    /// Encrypts a failure with its text.
     ///
     /// # Errors
     /// [`PayloadError::Seal`].
@@ -50,10 +51,10 @@ impl Sealer {
         Ok(Stored(as_json(&SealedFailure { kind: failure.kind, message: HIDDEN.to_owned(), sealed })))
     }
 
-    /// A failure as it was.
+    /// Decrypts a failure.
     ///
     /// # Errors
-    /// [`PayloadError`], where it is sealed and does not open, or is no failure.
+    /// [`PayloadError`] if the failure cannot be decrypted, or the text is not a failure.
     pub fn open_failure(&self, place: &Place<'_>, stored: &Stored) -> Result<Failure, PayloadError> {
         let malformed = || PayloadError::Malformed { what: place.to_string() };
         let Ok(found) = serde_json::from_str::<SealedFailure>(&stored.0) else {
@@ -63,10 +64,10 @@ impl Sealer {
         serde_json::from_str(&text).map_err(|_| malformed())
     }
 
-    /// A failure that is stored at this place as it is stored at another.
+    /// Encrypts a stored failure again, for another place.
     ///
     /// # Errors
-    /// As [`open_failure`](Self::open_failure).
+    /// Same as [`open_failure`](Self::open_failure).
     pub fn reseal_failure(
         &self,
         from: &Place<'_>,
@@ -79,7 +80,7 @@ impl Sealer {
         Ok(self.seal_failure(to, &self.open_failure(from, &stored)?))
     }
 
-    /// As [`open_failure`](Self::open_failure), for people: one that does not open says so.
+    /// Decrypts a failure for display. If that fails, the result contains the reason.
     #[must_use]
     pub fn show_failure(&self, place: &Place<'_>, stored: &Stored) -> Failure {
         self.open_failure(place, stored).unwrap_or_else(|error| {
@@ -89,8 +90,8 @@ impl Sealer {
     }
 }
 
-/// Whether failures of this kind have only words of the engine and of its operators: the engine writes some of them without a codec, and adds to others in
-/// statements.
+/// Whether failures of this kind contain only texts of the engine and its operators. The engine
+/// writes some of them without a codec, and extends others in SQL statements.
 const fn is_engines_own(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::Cancelled | FailureKind::Crash | FailureKind::Sealed | FailureKind::Skipped)
 }

@@ -1,4 +1,4 @@
-//! How large payloads may be.
+//! Size limits of payloads.
 
 use super::codec::PayloadKind;
 use crate::model::json::MAX_BYTES;
@@ -6,10 +6,12 @@ use crate::model::json::MAX_BYTES;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// How large payloads may be, in bytes of JSON text before they are sealed. Give them to [`Db::with_limits`](crate::Db::with_limits).
+/// Size limits of payloads, in bytes of JSON text before encryption.
+/// [`Db::with_limits`](crate::Db::with_limits) sets them.
 ///
-/// A payload that is larger is refused, or fails the step or the run that it is the output of, with an error that names it, its size and its limit. What
-/// is stored is read again by every replay, and sent to the server and from it whole: keep what is larger in a table or an object store, and its key here.
+/// A larger payload is refused, or fails the step or run that returned it. The error names the
+/// payload, its size and its limit. Every replay reads stored payloads again, and transfers them
+/// whole. Store larger values in a table or an object store, and pass their keys.
 ///
 /// ```
 /// # use runledger::Limits;
@@ -28,11 +30,11 @@ pub struct Limits {
     error: usize,
 }
 
-/// Writes the setters: none sets more than the encoder gives.
+/// Generates the setters. No setter exceeds the limit of the encoder.
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $name:ident = $default:expr;)*) => {
         impl Limits {
-            /// The limits where nobody says others.
+            /// The default limits.
             pub const DEFAULT: Self = Self { $($name: $default),* };
 
             $(
@@ -47,7 +49,8 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Inputs of runs, children and continuations, and the calls that take steps of a saga back: 1 MiB by default, 16 MiB at most.
+    /// Inputs of runs and children, inputs for continue-as-new, and compensating calls: 1 MiB by
+    /// default, 16 MiB at most.
     input = MIB;
     /// Outputs of runs: 1 MiB by default, 16 MiB at most.
     output = MIB;
@@ -57,14 +60,16 @@ limits! {
     signal = 256 * KIB;
     /// Values that a workflow publishes: 256 KiB by default, 16 MiB at most.
     published = 256 * KIB;
-    /// Lines that a run emits, each: 64 KiB by default, 16 MiB at most. All lines of a run have 16 MiB together, as they are stored.
+    /// Each line that a run emits: 64 KiB by default, 16 MiB at most. All stored lines of a run
+    /// together have at most 16 MiB.
     emitted = 64 * KIB;
-    /// What bodies say of their progress: 64 KiB by default, 16 MiB at most.
+    /// Progress that bodies report: 64 KiB by default, 16 MiB at most.
     progress = 64 * KIB;
-    /// Configurations of jobs: 256 KiB by default, 16 MiB at most. Every worker keeps all of them in memory.
+    /// Configurations of jobs: 256 KiB by default, 16 MiB at most. Every worker keeps all
+    /// configurations in memory.
     config = 256 * KIB;
-    /// Messages of failures and of their causes, each: 8 KiB by default, 16 MiB at most. A longer one is cut, and says by how much: a failure is never
-    /// refused.
+    /// Each message of a failure or of a cause: 8 KiB by default, 16 MiB at most. A longer message
+    /// is cut, and says by how many bytes. A failure is never refused.
     error = 8 * KIB;
 }
 
@@ -80,7 +85,7 @@ impl Limits {
             PayloadKind::Progress => self.progress,
             PayloadKind::Config => self.config,
             PayloadKind::Error => self.error,
-            // Cut where it is said.
+            // Lines are cut when they are logged.
             PayloadKind::Log => MAX_BYTES,
         }
     }

@@ -1,4 +1,7 @@
-//! The one way of payloads into the database and out of it.
+//! The only path of payloads to and from the database.
+//!
+//! In this module, to encrypt means to call [`Codec::seal`], and to decrypt means to call
+//! [`Codec::open`]. A codec may also compress only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,29 +18,30 @@ use crate::model::failure::Failure;
 use crate::model::json::{self, fingerprint};
 use crate::model::panic::caught;
 
-/// The longest name of a key, in bytes.
+/// The maximum length of a key's name, in bytes.
 const MAX_KEY_ID: usize = 64;
 
-/// Seals what is written, opens what is read, and holds the limits of both. Cloning is cheap.
+/// Encrypts payloads before writes, decrypts them after reads, and checks their limits. Cloning is
+/// cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Sealer(Option<Arc<Inner>>);
 
 #[derive(Clone, Default)]
 struct Inner {
     codec: Option<Arc<dyn Codec>>,
-    /// Whether what is written is sealed; what is read is opened either way.
+    /// Whether writes are encrypted. Reads are decrypted in both cases.
     seals: bool,
     limits: Limits,
 }
 
 impl Sealer {
-    /// The same with a codec.
+    /// Returns a sealer with this codec.
     #[must_use]
     pub fn with_codec(&self, codec: Arc<dyn Codec>, seals: bool) -> Self {
         Self(Some(Arc::new(Inner { codec: Some(codec), seals, limits: *self.limits() })))
     }
 
-    /// The same with other limits.
+    /// Returns a sealer with these limits.
     #[must_use]
     pub fn with_limits(&self, limits: Limits) -> Self {
         let inner = self.0.as_deref().cloned().unwrap_or_default();
@@ -56,33 +60,35 @@ impl Sealer {
         self.codec().filter(|_| self.seals())
     }
 
-    /// Whether what is written is sealed, and must not be shown elsewhere either.
+    /// Whether writes are encrypted. If so, payloads must not be shown elsewhere either.
     #[must_use]
     pub fn seals(&self) -> bool {
         self.0.as_ref().is_some_and(|inner| inner.seals)
     }
 
-    /// Whether what is read is opened.
+    /// Whether reads are decrypted.
     #[must_use]
     pub fn opens(&self) -> bool {
         self.codec().is_some()
     }
 
-    /// A payload as it is stored at this place.
+    /// Encrypts a payload for this place.
     ///
     /// # Errors
-    /// [`PayloadError`]: it is too large, the codec refuses it, or it needs one.
+    /// [`PayloadError`] if the payload is too large, if the codec refuses it, or if it needs a
+    /// codec.
     pub fn seal(&self, place: &Place<'_>, plain: Plain) -> Result<Stored, PayloadError> {
         self.check_size(place, &plain)?;
         self.seal_whole(place, plain)
     }
 
-    /// The same of what is put together of payloads, each of which is within its limit: it is as large as any JSON text may be.
+    /// Encrypts a text composed of payloads, each of which is within its limit. The whole may be as
+    /// large as any JSON text.
     ///
     /// # Errors
-    /// As [`seal`](Self::seal).
+    /// Same as [`seal`](Self::seal).
     pub fn seal_whole(&self, place: &Place<'_>, plain: Plain) -> Result<Stored, PayloadError> {
-        // A program that seals nothing yet seals what must be.
+        // A program that only decrypts still encrypts secrets.
         if let Some(codec) = self.codec().filter(|_| self.seals() || plain.has_secret()) {
             return Ok(enveloped(self.sealed_by(codec, place, &plain)?));
         }
@@ -95,10 +101,10 @@ impl Sealer {
         Ok(Stored(plain.into_text()))
     }
 
-    /// The text of what is stored at this place.
+    /// Decrypts a stored payload of this place.
     ///
     /// # Errors
-    /// [`PayloadError`]: it is sealed, and does not open.
+    /// [`PayloadError`] if the payload is encrypted and cannot be decrypted.
     pub fn open(&self, place: &Place<'_>, stored: Stored) -> Result<String, PayloadError> {
         if !is_envelope(&stored.0) {
             return Ok(stored.0);
@@ -109,42 +115,45 @@ impl Sealer {
         }
     }
 
-    /// What is stored at this place, to be stored at another: what was sealed needs to be sealed again.
+    /// Decrypts a stored payload for storage at another place. If it was encrypted, the result must
+    /// be encrypted again.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Same as [`open`](Self::open).
     pub fn take_over(&self, place: &Place<'_>, stored: Stored) -> Result<Plain, PayloadError> {
         let is_sealed = is_envelope(&stored.0);
         let text = self.open(place, stored)?;
         Ok(if is_sealed { Plain::hidden(text) } else { Plain::ready(text) })
     }
 
-    /// What is stored at this place as it is stored at another, whatever its size: it was stored before.
+    /// Encrypts a stored payload again, for another place. Ignores the size limits, because the
+    /// payload was already stored.
     ///
     /// # Errors
-    /// As [`open`](Self::open) and [`seal`](Self::seal).
+    /// Same as [`open`](Self::open) and [`seal`](Self::seal).
     pub fn reseal(&self, from: &Place<'_>, to: &Place<'_>, stored: Stored) -> Result<Stored, PayloadError> {
         match self.codec() {
             Some(codec) if is_envelope(&stored.0) => {
                 let plain = self.take_over(from, stored)?;
                 Ok(enveloped(self.sealed_by(codec, to, &plain)?))
             }
-            // Plain, or an error.
+            // Returns a plain payload, or the error.
             _ => self.open(from, stored).map(Stored),
         }
     }
 
-    /// As [`open`](Self::open), for people: what does not open is given as it is stored.
+    /// Decrypts a payload for display. If that fails, returns the stored text.
     #[must_use]
     pub fn show(&self, place: &Place<'_>, stored: Stored) -> String {
         self.open(place, stored.clone()).unwrap_or(stored.0)
     }
 
-    /// What identifies an input or a line by its canonical text: the first number is that which is stored, the others are those that equal texts may be on
-    /// record with. Of a secret there is never a bare hash.
+    /// The fingerprints of an input or a line, from its canonical text. The first is the one to
+    /// store. An equal text may be recorded with any of the others. A secret never has a plain
+    /// hash.
     ///
     /// # Errors
-    /// [`PayloadError::Digest`], with the name of the payload: the codec has panicked.
+    /// [`PayloadError::Digest`], with the name of the payload, if the codec panicked.
     pub fn fingerprints(
         &self,
         plain: &Plain,
@@ -159,7 +168,7 @@ impl Sealer {
         let keyed = || std::iter::once(codec.digest(bytes)).chain(codec.old_digests(bytes)).map(number_of);
         let mut all: Vec<i64> = guarded(|| Ok(keyed().collect()))
             .map_err(|source| PayloadError::Digest { what: what(), source })?;
-        // From before the codec, or from programs that do not seal yet.
+        // For records from before the codec, or from programs that do not encrypt yet.
         all.push(if plain.has_secret() { 0 } else { fingerprint(text) });
         if !self.seals() && !plain.has_secret() {
             all.rotate_right(1);
@@ -167,7 +176,8 @@ impl Sealer {
         Ok(all)
     }
 
-    /// Why an input that is not stored is refused all the same: of a secret nothing may be kept without a key, and beside its step its hash would be.
+    /// Refuses an input with a secret if there is no codec. Even if the input itself is not stored,
+    /// its step stores a hash of it, and the hash of a secret needs a key.
     ///
     /// # Errors
     /// [`PayloadError::SecretWithoutCodec`].
@@ -178,7 +188,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// A failure as a log may show it: without its text where that is sealed.
+    /// A failure for a log, without its text if the text is encrypted.
     #[must_use]
     pub fn loggable<'f>(&self, failure: &'f Failure) -> impl fmt::Display + use<'f> {
         Loggable { failure, hides: self.seals() }
@@ -193,7 +203,8 @@ impl Sealer {
         Err(PayloadError::TooLarge { what: place.to_string(), size, limit, path })
     }
 
-    /// The name of the key, a colon, and the bytes in base64: what `split_part(…, ':', 1)` tells apart in a query.
+    /// The name of the key, a colon, and the bytes in base64. In a query, `split_part(…, ':', 1)`
+    /// returns the name.
     pub(super) fn sealed_by(
         &self,
         codec: &dyn Codec,
@@ -215,7 +226,8 @@ impl Sealer {
     pub(super) fn open_sealed(&self, place: &Place<'_>, text: &str) -> Result<String, PayloadError> {
         let what = || place.to_string();
         let malformed = || PayloadError::Malformed { what: what() };
-        // No payload is sealed under another name, and what stands there otherwise is nobody's to repeat.
+        // Keys have only valid names. Any other text is unknown data, so the error does not repeat
+        // it.
         let (key_id, bytes) =
             text.split_once(':').filter(|(key_id, _)| is_key_id(key_id)).ok_or_else(malformed)?;
         let Some(codec) = self.codec() else {
@@ -228,12 +240,13 @@ impl Sealer {
     }
 }
 
-/// Calls the codec. A panic of it is an error of it: who has the payload in hand may be a worker, whose run would begin again and again.
+/// Calls the codec. A panic becomes an error: in a worker, it would otherwise restart the run again
+/// and again.
 fn guarded<T>(call: impl FnOnce() -> Result<T, CodecError>) -> Result<T, CodecError> {
     caught(call, |said| CodecError::other(format!("the codec {said}"))).flatten()
 }
 
-/// A sealed payload in a `json` column.
+/// An encrypted payload in a `json` column.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Envelope {
@@ -246,7 +259,7 @@ fn enveloped(sealed: String) -> Stored {
     Stored(serde_json::to_string(&Envelope { sealed }).unwrap_or_default())
 }
 
-/// Whether a text begins as a sealed payload does, in whatever spelling of white space.
+/// Whether a text begins like an encrypted payload, with any white space.
 fn is_envelope(text: &str) -> bool {
     let inside = text.trim_start().strip_prefix('{').map(str::trim_start);
     inside.is_some_and(|inside| inside.starts_with("\"$sealed\""))
@@ -271,7 +284,7 @@ impl fmt::Display for Loggable<'_> {
         if !self.hides {
             return self.failure.fmt(f);
         }
-        // The text is stored, sealed: `RunHandle::info` and `RunHandle::attempts` give it.
+        // The encrypted text is stored. `RunHandle::info` and `RunHandle::attempts` return it.
         write!(f, "{:?} (its text is sealed)", self.failure.kind)
     }
 }

@@ -1,4 +1,4 @@
-//! Values that are not shown.
+//! Values that logs and errors hide.
 
 use std::cell::Cell;
 use std::fmt;
@@ -6,14 +6,16 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What is shown in the place of a secret.
+/// The text that replaces a secret.
 const SHOWN: &str = "[secret]";
 
-/// A value that neither logs nor errors show: its `Debug` and `Display` are `[secret]`. [`expose`](Self::expose) gives the value.
+/// A value that logs and errors hide: its `Debug` and `Display` are `[secret]`.
+/// [`expose`](Self::expose) returns the value.
 ///
-/// As a part of a payload (an argument, an output, a signal, …) it is stored, and so it needs a codec: without one
-/// ([`Db::with_codec`](crate::Db::with_codec)) the call that would store it fails, and nothing is written. Any other serializer, such as that of a
-/// structured log, is given the text `[secret]`.
+/// In a payload (an argument, an output, a signal, …) the value is stored, so it needs a codec
+/// ([`Db::with_codec`](crate::Db::with_codec)). Without a codec, the call that would store it
+/// fails, and nothing is written. Any other serializer, such as one of a structured log, receives
+/// the text `[secret]`.
 ///
 /// ```
 /// # use runledger::Secret;
@@ -23,7 +25,7 @@ const SHOWN: &str = "[secret]";
 /// assert_eq!(token.expose(), "hunter2");
 /// ```
 ///
-/// The memory that it had is not overwritten.
+/// A dropped secret does not overwrite its memory.
 #[derive(Clone, Default)]
 pub struct Secret<T>(T);
 
@@ -33,12 +35,12 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// The value.
+    /// Returns a reference to the value.
     pub const fn expose(&self) -> &T {
         &self.0
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_exposed(self) -> T {
         self.0
     }
@@ -76,12 +78,12 @@ impl<T: Serialize> Serialize for Secret<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Secret<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The error of the value itself would say what it found.
+        // The original error would quote the value.
         T::deserialize(deserializer).map(Self).map_err(|_| D::Error::custom("a secret of another type"))
     }
 }
 
-/// Whether this thread writes a payload, and has met a secret in it.
+/// Whether this thread is writing a payload, and whether the payload contains a secret.
 #[derive(Clone, Copy)]
 enum Payload {
     None,
@@ -93,9 +95,10 @@ thread_local! {
     static PAYLOAD: Cell<Payload> = const { Cell::new(Payload::None) };
 }
 
-/// Writes a payload, and says whether a secret is in it.
+/// Runs `write`, which writes a payload. Also returns whether the payload contains a secret.
 pub(super) fn noting<T>(write: impl FnOnce() -> T) -> (T, bool) {
-    /// A payload that is written while another is: by a `Serialize` that keeps text of its own. What is in it counts for both. A panic ends it too.
+    /// The outer payload, if a `Serialize` writes a payload inside another one. A secret in the
+    /// inner payload counts for both. The guard also works on a panic.
     struct Outer(Payload);
 
     impl Drop for Outer {

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::*;
 use crate::model::failure::{Failure, FailureKind};
 
-/// Seals by turning the bits of the text round, and writes a digest of the place before it.
+/// Inverts the bits of the text, and prepends a digest of the place.
 struct Turns;
 
 impl Codec for Turns {
@@ -29,7 +29,7 @@ impl Codec for Turns {
     }
 }
 
-/// One that can neither seal nor open.
+/// A codec that can neither encrypt nor decrypt.
 struct Away;
 
 impl Codec for Away {
@@ -81,7 +81,7 @@ fn no_two_places_are_alike() {
     assert_eq!((distinct.len(), places.len()), (88, 88));
 }
 
-/// The words are pinned: what an authenticated cipher has sealed is bound to them.
+/// The words are pinned: authenticated ciphertexts are bound to them.
 #[test]
 fn a_payload_is_bound_to_its_kind_run_and_key_alike_in_every_version() {
     let words = [
@@ -148,7 +148,7 @@ fn a_sealed_payload_is_found_in_whatever_spelling_and_one_that_is_cut_is_named()
         "{\"$sealed\":\"turns\"}",
         "{\"$sealed\":\"turns:!\"}",
         "{\"$sealed\":\"a:b\",\"c\":1}",
-        // No key has such a name, so the text is not shown as one.
+        // No key has such a name, so the error does not show the text as a name.
         "{\"$sealed\":\":AAAA\"}",
         "{\"$sealed\":\"4111 1111:AAAA\"}",
     ] {
@@ -242,7 +242,7 @@ fn a_secret_is_noticed_wherever_it_is_and_only_there() {
     assert_eq!(&*Plain::of(&Secret::new(1)).unwrap(), "1");
 }
 
-/// The text of another payload, as a part of its own.
+/// A value whose `Serialize` encodes another payload inside its own.
 struct Nested;
 
 impl serde::Serialize for Nested {
@@ -343,7 +343,7 @@ fn a_secret_is_refused_where_no_codec_is_even_if_only_its_hash_would_be_kept() {
     assert!(Sealer::default().check_secret("the input", &Plain::of("abc").unwrap()).is_ok());
 }
 
-/// Names its key so.
+/// A codec that uses this name for its key.
 struct Named(&'static str);
 
 impl Codec for Named {

@@ -1,4 +1,4 @@
-//! A payload as text: before it is sealed, and as it stands in a column.
+//! A payload as text: before encryption, and as a column stores it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::secret::noting;
 use crate::model::json::{self, EncodeError, ErasedValue};
 
-/// A payload as JSON text that is not sealed yet. Its `Debug` shows how long it is, and nothing of it.
+/// A payload as JSON text before encryption. Its `Debug` shows only the length.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Plain {
     text: String,
@@ -16,47 +16,48 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// The text of a value.
+    /// Encodes a value.
     ///
     /// # Errors
-    /// As [`json::encode`].
+    /// Same as [`json::encode`].
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, EncodeError> {
         Self::noted(|| json::encode(value))
     }
 
-    /// The object with these fields.
+    /// Encodes an object with these fields.
     ///
     /// # Errors
-    /// As [`json::encode_object`].
+    /// Same as [`json::encode_object`].
     pub fn of_object(fields: &[(&str, &dyn ErasedValue)]) -> Result<Self, EncodeError> {
         Self::noted(|| json::encode_object(fields))
     }
 
-    /// JSON text that the engine has made, or has read before: no secret is in it that the database does not have.
+    /// JSON text that the engine generated or has read. It contains no secret that is new to the
+    /// database.
     #[must_use]
     pub fn ready(text: String) -> Self {
         Self { text, has_secret: false }
     }
 
-    /// Text that was sealed where it was read, and is to be where it is written.
+    /// Text that was encrypted at its source, and must be encrypted again.
     #[must_use]
     pub(super) fn hidden(text: String) -> Self {
         Self { text, has_secret: true }
     }
 
-    /// The same payload within another one's text.
+    /// The same payload inside a larger text.
     #[must_use]
     pub fn within(&self, text: String) -> Self {
         Self { text, has_secret: self.has_secret }
     }
 
-    /// Whether a [`Secret`](super::Secret) is part of it.
+    /// Whether the payload contains a [`Secret`](super::Secret).
     #[must_use]
     pub fn has_secret(&self) -> bool {
         self.has_secret
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn into_text(self) -> String {
         self.text
@@ -82,24 +83,25 @@ impl fmt::Debug for Plain {
     }
 }
 
-/// A payload as it stands in a column: sealed, or plain where it was stored without a codec. Its `Debug` shows how long it is.
+/// A payload as a column stores it: encrypted, or plain if it was stored without a codec. Its
+/// `Debug` shows only the length.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Stored(pub(super) String);
 
 impl Stored {
-    /// What a column has.
+    /// Wraps the text of a column.
     #[must_use]
     pub fn read(text: String) -> Self {
         Self(text)
     }
 
-    /// The text, as it goes into a column.
+    /// The text for a column.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The bytes of the text.
+    /// The length of the text in bytes.
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         self.0.len()

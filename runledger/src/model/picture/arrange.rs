@@ -1,25 +1,29 @@
-//! Where the boxes and lines of a picture go: layers from left to right, with few crossings, and dependants beside what they need. After Sugiyama, Tagawa and Toda
-//! (1981), in time and space that are nearly in proportion to the graph: the order by means of neighbours, a fixed number of times; the heights by the regression
-//! of the pool of adjacent violators. A line over several layers has a place of its own in those between, as long as there are not too many of them.
+//! Places the boxes and lines of a picture: layers from left to right, with few crossings, and
+//! dependents next to their dependencies.
+//!
+//! The method follows Sugiyama, Tagawa and Toda (1981). Time and space are nearly proportional to
+//! the graph. The order within a layer comes from the means of neighbours, in a fixed number of
+//! sweeps. The heights come from isotonic regression (pool adjacent violators). A line across
+//! several layers has a place in each layer between, unless there are too many such places.
 
 use super::layers::{Layers, Link};
 
-/// How often the layers are put into order, forward and backward.
+/// The number of sweeps that order the layers, each forward and backward.
 const SWEEPS: usize = 6;
 
-/// The most places of lines within layers that they only pass. The longest lines go without.
+/// The maximum number of places of lines in layers that they only pass. The longest lines get none.
 const MAX_PASSES: usize = 20_000;
 
-/// The highest column. A layer that is higher goes on in a column beside it.
+/// The maximum height of a column. A higher layer continues in another column.
 const MAX_HEIGHT: f64 = 4_000.0;
 
-/// The height that a line takes which passes a layer.
+/// The height of a line that passes a layer.
 const PASS_HEIGHT: f64 = 10.0;
 
-/// The space around everything.
+/// The space around the picture.
 const MARGIN: f64 = 24.0;
 
-/// The sizes of what is to be arranged.
+/// The sizes of the boxes and of the space between them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes<'s> {
     /// The width of every box.
@@ -32,25 +36,26 @@ pub(super) struct Sizes<'s> {
     pub(super) between: f64,
 }
 
-/// What is where.
+/// The places of all boxes and lines.
 #[derive(Debug)]
 pub(super) struct Arrangement {
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Of each node its left and its middle height.
+    /// The left edge and the middle height of each node.
     pub(super) boxes: Vec<(f64, f64)>,
-    /// Of each edge the points that its line passes: the first two with a curve between, the next two with a straight line, and so on.
+    /// The points of each edge's line. A curve joins the first two, a straight line the next two,
+    /// and so on.
     pub(super) lines: Vec<Vec<(f64, f64)>>,
 }
 
-/// What stands in the layers: first the nodes, then the places of passing lines.
+/// The items of the layers: first the nodes, then the places of passing lines.
 struct Items {
     layers: Vec<usize>,
     heights: Vec<f64>,
-    /// Of each the neighbours in the layer before, and in the one behind.
+    /// The neighbours of each item in the previous layer, and in the next layer.
     before: Vec<Vec<usize>>,
     behind: Vec<Vec<usize>>,
-    /// Of each edge the places of its line.
+    /// The places of each edge's line.
     passes: Vec<Vec<usize>>,
 }
 
@@ -101,7 +106,7 @@ impl Items {
         for at in by_span {
             let edge = &layers.edges[at];
             let n_passes = span(edge).saturating_sub(1);
-            // A line back, in a circle, passes nothing.
+            // A line backwards, in a cycle, passes no layer.
             if n_passes > n_left || span(edge) == 0 {
                 continue;
             }
@@ -136,7 +141,7 @@ impl Items {
     }
 }
 
-/// Puts each layer into the order of the means of its neighbours.
+/// Orders each layer by the means of its neighbours.
 fn untangle(rows: &mut [Vec<usize>], items: &Items) {
     let mut order = vec![0.0; items.layers.len()];
     for row in &mut *rows {
@@ -173,7 +178,7 @@ fn mean(neighbours: &[usize], of: &[f64]) -> Option<f64> {
     (!neighbours.is_empty()).then(|| sum / neighbours.len() as f64)
 }
 
-/// The columns of a layer: one, or as many as it takes.
+/// Splits a layer into as many columns as needed.
 fn folded(row: &[usize], items: &Items, between: f64) -> Vec<Vec<usize>> {
     let mut columns: Vec<Vec<usize>> = Vec::new();
     let mut height = f64::INFINITY;
@@ -201,7 +206,7 @@ fn heights(columns: &[Vec<Vec<usize>>], items: &Items, between: f64) -> Vec<f64>
             top += items.heights[*item] + between;
         }
     }
-    // A folded layer stays as it was packed: there is no room to move in.
+    // A split layer keeps its first heights: it has no room to move.
     let movable: Vec<&[usize]> = columns
         .iter()
         .filter(|columns| columns.len() == 1)
@@ -220,11 +225,13 @@ fn heights(columns: &[Vec<Vec<usize>>], items: &Items, between: f64) -> Vec<f64>
     middles
 }
 
-/// Moves the items of a column to where their neighbours are, as near as their order and the space between them allow: what is left of the way, squared, is least.
+/// Moves the items of a column towards their neighbours, as far as the order and the space between
+/// allow. Minimises the sum of the squared distances that remain.
 fn level(column: &[usize], neighbours: &[Vec<usize>], items: &Items, between: f64, middles: &mut [f64]) {
     let mut offset = 0.0;
     let mut offsets = Vec::with_capacity(column.len());
-    // Neighbouring items that would stand too near move as one block: the sum of where they would be, less their offsets, and how many they are.
+    // Items that would be too close move as one block: the sum of their wanted positions less their
+    // offsets, the weight, and the number of items.
     let mut blocks: Vec<(f64, f64, usize)> = Vec::new();
     for (at, item) in column.iter().enumerate() {
         if at > 0 {
@@ -244,7 +251,8 @@ fn level(column: &[usize], neighbours: &[Vec<usize>], items: &Items, between: f6
     }
 }
 
-/// The points of the lines. Those that leave or reach a box together share its side, in the order of where they go.
+/// The points of the lines. Lines that leave or reach the same side of a box share it, in the order
+/// of their other ends.
 fn lines(layers: &Layers, items: &Items, places: &[(f64, f64)], sizes: Sizes<'_>) -> Vec<Vec<(f64, f64)>> {
     let n_nodes = layers.of.len();
     let mut leaving: Vec<Vec<(f64, usize)>> = vec![Vec::new(); n_nodes];

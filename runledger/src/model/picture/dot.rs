@@ -1,4 +1,5 @@
-//! A picture in the DOT language. Its grammar: <https://graphviz.org/doc/info/lang.html>; what a label may have: <https://graphviz.org/docs/attr-types/escString/>.
+//! Writes a picture in the DOT language. Grammar: <https://graphviz.org/doc/info/lang.html>.
+//! Escapes in labels: <https://graphviz.org/docs/attr-types/escString/>.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -60,7 +61,8 @@ fn attributes(picture: &GraphPicture, node: &PictureNode) -> String {
     attributes
 }
 
-/// Lines as a quoted string that is read as such: a backslash begins an escape in labels, and an ampersand an entity.
+/// Quotes lines literally. In labels, a backslash begins an escape, and an ampersand begins an
+/// entity.
 fn quoted(lines: &[&str]) -> String {
     let mut quoted = String::from("\"");
     for (at, line) in lines.iter().enumerate() {

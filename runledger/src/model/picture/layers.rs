@@ -1,4 +1,4 @@
-//! Which layer each node of a picture is in: behind all that it needs.
+//! Assigns each node of a picture to a layer after all its dependencies.
 
 use std::collections::HashMap;
 
@@ -7,25 +7,26 @@ use super::GraphPicture;
 /// The layers of a picture.
 #[derive(Debug)]
 pub(super) struct Layers {
-    /// Of each node its layer, from 0.
+    /// The layer of each node, from 0.
     pub(super) of: Vec<usize>,
-    /// The edges between two nodes that are there.
+    /// The edges between two existing nodes.
     pub(super) edges: Vec<Link>,
 }
 
-/// An edge, by places.
+/// An edge, by the places of its nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
-    /// The node that is needed.
+    /// The dependency.
     pub(super) from: usize,
-    /// The node that needs it.
+    /// The dependent node.
     pub(super) to: usize,
     /// The place of the edge in the picture.
     pub(super) at: usize,
 }
 
 impl Layers {
-    /// Time and space in proportion to nodes and edges. What needs itself in a circle, which no graph that was submitted has, has a layer as well.
+    /// Takes time and space proportional to nodes and edges. Nodes in a cycle also get a layer,
+    /// although no submitted graph has cycles.
     pub(super) fn new(picture: &GraphPicture) -> Self {
         let mut places: HashMap<&str, usize> = HashMap::with_capacity(picture.nodes.len());
         for (place, node) in picture.nodes.iter().enumerate() {
@@ -44,7 +45,7 @@ impl Layers {
         Self { of, edges }
     }
 
-    /// How many there are.
+    /// The number of layers.
     pub(super) fn n(&self) -> usize {
         self.of.iter().max().map_or(0, |last| last + 1)
     }
@@ -69,7 +70,8 @@ fn layers(n_nodes: usize, edges: &[Link]) -> Vec<usize> {
             }
         }
     }
-    // What needs nothing stands beside the others that its dependants need, not far before them.
+    // A node without dependencies moves next to the other dependencies of its dependents, and not
+    // far before them.
     for node in (0..n_nodes).filter(|node| n_needs[*node] == 0) {
         if let Some(first) = dependants[node].iter().map(|dependant| layers[*dependant]).min() {
             layers[node] = first.saturating_sub(1);

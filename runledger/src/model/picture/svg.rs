@@ -1,4 +1,5 @@
-//! A picture as an SVG document: <https://www.w3.org/TR/SVG2/>. It names nothing by an id and has no style sheet, so that several can stand in one page.
+//! Writes a picture as an SVG document: <https://www.w3.org/TR/SVG2/>. It uses no ids and no style
+//! sheet, so one page can contain several pictures.
 
 use std::fmt::Write as _;
 
@@ -7,40 +8,41 @@ use super::layers::{Layers, Link};
 use super::words::{carried, cells, colours, cut, heading, kind, reason, shown};
 use super::{EdgeKind, GraphPicture, PictureEdge, PictureNode};
 
-/// The size of the letters of names, and of everything else.
+/// The font size of names, and of all other texts.
 const NAME_SIZE: usize = 13;
 const SMALL_SIZE: usize = 11;
 
-/// The widths of their cells: those of common fonts of one pitch are six tenths of the size.
+/// The widths of their characters. In common monospaced fonts, the width is six tenths of the size.
 const NAME_CELL: f64 = 7.9;
 const SMALL_CELL: f64 = 6.7;
 
 /// The space between a text and the outline of its box.
 const PADDING: f64 = 12.0;
 
-/// The least and the greatest number of cells of names in a box. The whole name is in the title.
+/// The minimum and maximum width of names in a box, in characters. The title has the whole name.
 const NARROWEST: usize = 12;
 const WIDEST: usize = 34;
 
-/// What fits beneath it.
+/// The maximum width of the smaller texts below the name, in characters.
 const WIDEST_SMALL: usize = WIDEST * NAME_SIZE / SMALL_SIZE;
 
-/// The heights of boxes, without a reason and with one.
+/// The height of a box without a reason, and with one.
 const HEIGHT: f64 = 44.0;
 const HEIGHT_WITH_REASON: f64 = 60.0;
 
-/// The space between boxes, within a column and between columns, without what is written on the lines.
+/// The space between boxes within a column, and between columns without the labels of lines.
 const BETWEEN: f64 = 18.0;
 const ACROSS: f64 = 56.0;
 
 /// The height of the heading.
 const HEADING: f64 = 30.0;
 
-/// The longest text on a line, in cells, and how many lines that reach one box have theirs: more would cover one another.
+/// The maximum width of a line's label, in characters, and the maximum number of lines into a box
+/// that have labels. More labels would overlap.
 const WIDEST_LABEL: usize = 20;
 const MAX_LABELS: usize = 3;
 
-/// Beyond so many edges lines have no titles: they would be most of the document.
+/// Above this number of edges, lines have no titles: these would be most of the document.
 const MAX_TITLES: usize = 2_000;
 
 const LINE: &str = "#57606a";
@@ -97,7 +99,7 @@ pub(super) fn written(picture: &GraphPicture) -> String {
     svg
 }
 
-/// What is written in a box.
+/// The texts in a box.
 struct Texts {
     name: String,
     kind: String,
@@ -108,7 +110,7 @@ impl Texts {
     fn new(picture: &GraphPicture, node: &PictureNode) -> Self {
         let state = node.state.map(|state| format!(" · {state}")).unwrap_or_default();
         let result = if picture.is_result(node) { " · result" } else { "" };
-        // Of a job with a long name the state is to be seen all the same.
+        // The state must be visible even if the job's name is long.
         let most = WIDEST_SMALL.saturating_sub(cells(&state) + cells(result));
         Self {
             name: cut(&shown(&node.name), WIDEST),
@@ -117,7 +119,7 @@ impl Texts {
         }
     }
 
-    /// The width that they take, in cells of names.
+    /// The width of the texts, in characters of a name.
     fn n_cells(&self) -> usize {
         let small = [Some(&self.kind), self.reason.as_ref()].into_iter().flatten().map(|text| cells(text));
         let widest = small.max().unwrap_or(0) * SMALL_SIZE / NAME_SIZE + 1;
@@ -167,7 +169,8 @@ fn line(svg: &mut String, edge: &PictureEdge, points: &[(f64, f64)], has_title: 
     let (mut x, mut y) = *start;
     let _ = write!(svg, "<path d=\"M{x:.0} {y:.0}");
     for step in steps.chunks(2) {
-        // A curve to the end, or to the place of the line in the next layer and straight through that.
+        // A curve to the end, or to the line's place in the next layer and straight through this
+        // layer.
         let [(next_x, next_y), through @ ..] = step else { continue };
         let middle = f64::midpoint(x, *next_x);
         let _ = write!(svg, " C{middle:.0} {y:.0} {middle:.0} {next_y:.0} {next_x:.0} {next_y:.0}");
@@ -229,7 +232,7 @@ fn node_box(svg: &mut String, picture: &GraphPicture, node: &PictureNode, texts:
     svg.push_str("</g>\n");
 }
 
-/// A box, or with its corners cut off where it is that of a gate.
+/// The outline of a box. The corners of a gate are cut off.
 fn shape(node: &PictureNode, outline: Outline, inset: f64) -> String {
     let Outline { left, top, width, height } = outline;
     let (left, top) = (left + inset, top + inset);
@@ -244,7 +247,7 @@ fn shape(node: &PictureNode, outline: Outline, inset: f64) -> String {
     )
 }
 
-/// Text as XML has it. What XML has no word for is gone already: `shown` has spelled it out.
+/// Escapes text for XML. `shown` has already replaced characters that XML does not allow.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -6,7 +6,7 @@ use super::{GraphPicture, GraphState, PictureEdge, PictureNode, RunState};
 const HEIGHT: f64 = 40.0;
 const WIDTH: f64 = 100.0;
 
-/// A picture of `n` nodes `0`, `1`, … with edges from the first to the second of each pair.
+/// A picture of `n` nodes `0`, `1`, … with one edge per pair, from the first to the second node.
 fn picture(n: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> GraphPicture {
     let nodes = (0..n).map(|n| PictureNode::new(format!("{n:05}"), Some("job".to_owned()))).collect();
     let edge = |(from, to)| PictureEdge::new(format!("{from:05}"), format!("{to:05}"), false, Vec::new());
@@ -21,14 +21,15 @@ fn arranged(picture: &GraphPicture) -> (Layers, Arrangement) {
     (layers, arrangement)
 }
 
-/// Edges that a few numbers give: from lower nodes to higher ones, far and near.
+/// Generated edges from lower to higher nodes, short and long.
 fn scattered(n: usize) -> Vec<(usize, usize)> {
     (1..n)
         .flat_map(|to| [(to * 7919 % to, to), (to * 104_729 % to, to), (to - 1 - to % 2 * (to - 1) / 2, to)])
         .collect()
 }
 
-/// That every box is inside, that no two overlap, and that every edge leads to the right.
+/// Checks that every box is inside the picture, that boxes do not overlap, and that every edge
+/// leads to the right.
 fn check(picture: &GraphPicture) -> Arrangement {
     let (layers, arrangement) = arranged(picture);
     for edge in &layers.edges {
@@ -68,7 +69,7 @@ fn a_chain_of_boxes_is_straight_and_a_diamond_has_its_ends_in_the_middle() {
 
 #[test]
 fn edges_that_can_be_drawn_without_crossings_are() {
-    // Each of ten has one that needs it, in the other order.
+    // Each of ten nodes has one dependent, in reverse order.
     let picture = picture(20, (0..10).map(|n| (n, 19 - n)));
     let boxes = check(&picture).boxes;
     for n in 0..10 {
@@ -103,7 +104,7 @@ fn ten_thousand_nodes_of_any_shape_have_their_places() {
     check(&picture(n, (0..n - 1).map(|from| (from, n - 1))));
     check(&picture(n, (1..n).map(|to| (to - 1, to))));
     check(&picture(n, scattered(n)));
-    // Every layer is passed by the lines of all layers before: more than have places of their own.
+    // Lines of all earlier layers pass every layer. There are more than can have places.
     let mut far: Vec<(usize, usize)> = (1..n).map(|to| (to - 1, to)).collect();
     far.extend((2..n).map(|to| (0, to)));
     let lines = check(&picture(n, far)).lines;

@@ -1,4 +1,5 @@
-//! A picture as a table for a terminal: a row a node, layer by layer, with what it needs.
+//! Writes a picture as a table for a terminal: one row per node with its dependencies, layer by
+//! layer.
 
 use std::fmt;
 
@@ -6,10 +7,10 @@ use super::layers::Layers;
 use super::words::{carried, cells, cut, heading, kind, reason, shown};
 use super::{GraphPicture, PictureNode};
 
-/// The widest column, in cells.
+/// The maximum width of a column, in cells.
 const WIDEST: usize = 40;
 
-/// How many needs a row names; of the others their number.
+/// The maximum number of dependencies that a row names. The others are only counted.
 const MAX_NEEDS: usize = 3;
 
 impl fmt::Display for GraphPicture {
@@ -55,12 +56,12 @@ impl fmt::Display for GraphPicture {
 
 impl GraphPicture {
     fn named(&self, node: &PictureNode) -> String {
-        // The name of a result is cut before the word, so that the word is there.
+        // Only the name is cut, so the word stays visible.
         let word = if self.is_result(node) { " (result)" } else { "" };
         cut(&shown(&node.name), WIDEST - word.len()) + word
     }
 
-    /// What a node needs, and why it stands where it does.
+    /// The dependencies of a node, and the reason of its state.
     fn remarks(&self, node: &PictureNode, needs: &[usize]) -> String {
         let mut named: Vec<String> = needs
             .iter()

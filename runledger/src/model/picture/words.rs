@@ -1,17 +1,19 @@
-//! The words of a picture: what a person reads, whatever a name or a reason has in it.
+//! The texts of a picture, safe for any content of names and reasons.
 
 use std::fmt::Write as _;
 
 use super::{EdgeKind, GraphPicture, PictureEdge, PictureNode};
 use crate::model::state::RunState;
 
-/// How much of a reason is shown, in characters: an error may have thousands. The JSON has all of it.
+/// The maximum length of a shown reason, in characters: an error may have thousands. The JSON has
+/// the whole reason.
 const MAX_REASON: usize = 300;
 
-/// Stands for what was cut off.
+/// Marks a cut text.
 const CUT: char = '…';
 
-/// Text as it is shown: what is not to be seen, or turns the direction of what follows, is spelled out, and so nothing that is left is refused by XML.
+/// Escapes characters that are invisible or change the text direction. XML accepts all remaining
+/// characters.
 pub(super) fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -24,17 +26,18 @@ fn is_hidden(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let breaks = matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}');
-    // XML has no word for these two, nor for most that control.
+    // XML does not allow these two characters, and most control characters.
     let is_no_character = matches!(c, '\u{fffe}' | '\u{ffff}');
     c.is_control() || turns || breaks || is_no_character
 }
 
-/// How many cells of a fixed pitch a text takes, nearly: a terminal decides.
+/// The approximate width of a text in cells of a monospaced font. The terminal decides the exact
+/// width.
 pub(super) fn cells(text: &str) -> usize {
     text.chars().map(cells_of).sum()
 }
 
-/// Two for the scripts of East Asia and for pictures: <https://www.unicode.org/reports/tr11/>.
+/// Two cells for East Asian scripts and for emoji: <https://www.unicode.org/reports/tr11/>.
 fn cells_of(c: char) -> usize {
     match c {
         '\u{1100}'..='\u{115f}'
@@ -50,7 +53,7 @@ fn cells_of(c: char) -> usize {
     }
 }
 
-/// The beginning of a text that is shown, in at most so many cells.
+/// The beginning of a shown text, in at most `most` cells.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if cells(text) <= most {
         return text.to_owned();
@@ -75,12 +78,12 @@ pub(super) fn heading(picture: &GraphPicture) -> String {
     heading + &counted(picture.nodes.len(), "node") + " and " + &counted(picture.edges.len(), "edge")
 }
 
-/// What a node is: `job merge`, or `gate`.
+/// The kind of a node: `job merge`, or `gate`.
 pub(super) fn kind(node: &PictureNode) -> String {
     node.job.as_ref().map_or_else(|| "gate".to_owned(), |job| format!("job {}", shown(job)))
 }
 
-/// Why a node stands where it does, as far as it is shown.
+/// The shown part of a node's reason.
 pub(super) fn reason(node: &PictureNode) -> Option<String> {
     let reason = node.reason.as_ref()?;
     Some(match reason.char_indices().nth(MAX_REASON) {
@@ -89,7 +92,9 @@ pub(super) fn reason(node: &PictureNode) -> Option<String> {
     })
 }
 
-/// What an edge carries, and on which end: `total`, `any end: total`, `if true`; nothing for order alone after a success. What may be cut off is at the end.
+/// The label of an edge: its condition and its parameters, such as `total`, `any end: total` or
+/// `if true`. Empty for an edge that only orders after success. The part that may be cut comes
+/// last.
 pub(super) fn carried(edge: &PictureEdge) -> String {
     let carried = shown(&edge.parameters.join(", "));
     let end = match edge.on {
@@ -100,7 +105,8 @@ pub(super) fn carried(edge: &PictureEdge) -> String {
     if carried.is_empty() { end.to_owned() } else { format!("{end}: {carried}") }
 }
 
-/// The colours of a node: inside, and of its outline. Black text is readable on each, and none of them says what the words do not.
+/// The fill and outline colours of a node. Black text is readable on each fill. Colours only repeat
+/// the words.
 pub(super) const fn colours(state: Option<RunState>) -> (&'static str, &'static str) {
     match state {
         None => ("#ffffff", "#57606a"),

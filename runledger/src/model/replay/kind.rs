@@ -1,26 +1,29 @@
-//! What the record of a step means.
+//! The meaning of a step's record.
 
-/// What the record of a step means, beside its name and its input. The same text is the output of a body, or the id of the child that a step has started, or an
-/// instant: code that takes one for the other would be given a value that nothing has computed, so it does not follow the record.
+/// The meaning of a step's recorded text, in addition to its name and input.
+///
+/// The same text can be the output of a body, the id of a child, or an instant. Code that takes one
+/// for another would receive a value that nothing computed. So a step of another kind diverges from
+/// the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
-    /// What a body has given.
+    /// The output of a body.
     Output,
-    /// The run that was started.
+    /// The child that was started.
     Child,
-    /// The instant until which it waits.
+    /// The instant that the step waits for.
     Alarm,
     /// The payload of a signal.
     Signal,
-    /// A value that the engine gave: an instant, an id, a number.
+    /// A value from the engine: an instant, an id or a number.
     Value,
 }
 
 impl StepKind {
-    /// What identifies a step of this kind with this input; 0 is no input.
+    /// The fingerprint of a step of this kind with this input. An input of 0 means none.
     #[must_use]
     pub const fn fingerprint(self, input: i64) -> i64 {
-        // Drawn once; they are part of what is stored.
+        // Random constants. They are part of the stored records.
         let salt = match self {
             Self::Output => 0,
             Self::Child => 0x2f6e_81c4_5d90_3ab7,

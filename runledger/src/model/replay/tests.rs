@@ -1,4 +1,4 @@
-//! What a replay accepts, and in which order it gives results.
+//! The records that a replay accepts, and the order of its deliveries.
 
 use super::*;
 
@@ -354,7 +354,7 @@ fn a_step_that_has_not_ended_is_due_where_one_of_its_name_is_on_record_behind_it
     assert!(!replay.is_due(&root, "mail", Some("b")) && !replay.is_due(&root, "it", Some("b")));
 }
 
-/// The numbers are pinned: they stand in the records of runs.
+/// The numbers are pinned: records of runs contain them.
 #[test]
 fn a_step_of_another_kind_has_another_fingerprint_in_every_version() {
     let kinds = [StepKind::Output, StepKind::Child, StepKind::Alarm, StepKind::Signal, StepKind::Value];
@@ -381,7 +381,8 @@ fn replay_loop(n_steps: u32) {
     assert!(replay.is_met());
 }
 
-/// Replay keeps a thread of its worker busy. A replay that scans the history for each step takes minutes here.
+/// Replay keeps a thread of its worker busy. A replay that scans the history for each step takes
+/// minutes here.
 #[test]
 fn replay_of_a_long_history_takes_linear_time() {
     let (ended, end) = std::sync::mpsc::channel();

@@ -1,8 +1,9 @@
-//! Derives the shape of a type: its `Deserialize` reads made-up values, and the probe records each request.
+//! Derives the shape of a type: its `Deserialize` reads made-up values, and the probe records each
+//! request.
 //!
-//! Each run reads one tree of values. A place without a value is a hole: the run stops there and reports the
-//! request of the type. If a run fails elsewhere, the type refused a value; the probe then changes the last
-//! choice before that place.
+//! Each run reads one tree of values. A place without a value is a hole: the run stops there and
+//! reports the request of the type. If a run fails elsewhere, the type refused a value; the probe
+//! then changes the last choice before that place.
 
 mod reader;
 
@@ -140,7 +141,8 @@ impl Probe {
         (is_read, log.into_inner())
     }
 
-    /// Fills the holes at and under a path until the type accepts the whole value. Returns false on failure.
+    /// Fills the holes at and under a path until the type accepts the whole value. Returns false on
+    /// failure.
     fn complete(&mut self, root: &mut Node, under: &[String]) -> bool {
         while self.n_left > 0 {
             let (is_read, log) = self.reads(root);
@@ -251,7 +253,8 @@ impl Probe {
                 let field = root.at(path).and_then(|node| node.children.iter().find(|(its, _)| its == name));
                 optional.extend(field.cloned());
             } else {
-                // The name is an alias of a present field, or no made-up value fits the field's format.
+                // The name is an alias of a present field, or no made-up value fits the field's
+                // format.
                 fields.unknown.push((*name).to_owned());
             }
         }
@@ -264,8 +267,8 @@ impl Probe {
         fields.loosened()
     }
 
-    /// A hand-written `Deserialize` may accept one of several fields: such a field is not required. One run
-    /// for each required field.
+    /// A hand-written `Deserialize` may accept one of several fields: such a field is not required.
+    /// One run for each required field.
     fn drop_alternatives(
         &mut self,
         root: &Node,
@@ -344,7 +347,8 @@ impl Node {
         choice < hint.n_choices()
     }
 
-    /// Advances the deepest choice on the way to `path`, at or under `under`. Returns false if there is none.
+    /// Advances the deepest choice on the way to `path`, at or under `under`. Returns false if
+    /// there is none.
     fn choose_otherwise(&mut self, path: &[String], under: &[String]) -> bool {
         if !path.starts_with(under) {
             return false;

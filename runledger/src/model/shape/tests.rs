@@ -262,7 +262,8 @@ fn corpus() -> Vec<Value> {
     values
 }
 
-/// Fails if the shape refuses a value that the type accepts. Returns how many values only the shape accepts.
+/// Fails if the shape refuses a value that the type accepts. Returns how many values only the shape
+/// accepts.
 fn loose<T: DeserializeOwned + 'static>() -> usize {
     let shape = GateType::of::<T>();
     let stored: GateType = serde_json::from_str(&serde_json::to_string(&shape).unwrap()).unwrap();

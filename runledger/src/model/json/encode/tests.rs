@@ -1,4 +1,4 @@
-//! What is refused, where, and what is not.
+//! Refused and accepted values, with their paths.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

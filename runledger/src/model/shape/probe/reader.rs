@@ -1,5 +1,5 @@
-//! The deserializer that feeds made-up values to a type. It follows the rules of `serde_json` for allowed
-//! values.
+//! The deserializer that feeds made-up values to a type. It follows the rules of `serde_json` for
+//! allowed values.
 
 use std::cell::RefCell;
 use std::fmt;
