@@ -1,4 +1,5 @@
-//! Declared graphs: nodes that are calls or gates, edges that carry outputs, submitted as one run.
+//! Declared graphs: nodes are calls or gates, edges carry outputs, and a graph is submitted as one
+//! run.
 
 mod append;
 mod child;
@@ -37,7 +38,7 @@ use crate::model::payload::Plain;
 use crate::model::request::{Metadata, RequestOptions, identity_said};
 use crate::model::shape::GateType;
 
-/// The job of a graph with the result `T`: what `RunHandle` says of its run.
+/// The job of a graph with the result `T`: the job type of its [`RunHandle`].
 #[derive(Debug)]
 pub struct GraphOf<T>(PhantomData<fn() -> T>);
 
@@ -49,8 +50,10 @@ impl<T: Payload> Job for GraphOf<T> {
 /// A handle of a graph with the result `T`.
 pub type GraphHandle<T> = RunHandle<GraphOf<T>>;
 
-/// A graph of calls and gates that is submitted as one run: each node starts when the last of those that it needs has ended. `T` is what the graph gives:
-/// the output of its [result](Self::result) node, or nothing.
+/// A graph of calls and gates that is submitted as one run.
+///
+/// Each node starts when all its dependencies have ended. `T` is the result of the graph: the
+/// output of its [result](Self::result) node, or `()` without one.
 ///
 /// ```
 /// # use runledger::{Call, Graph, Result, job};
@@ -78,10 +81,10 @@ pub type GraphHandle<T> = RunHandle<GraphOf<T>>;
 /// ```
 #[must_use = "a graph does nothing until it is enqueued"]
 pub struct Graph<T = ()> {
-    /// Tells its nodes from those of other graphs.
+    /// Distinguishes its nodes from the nodes of other graphs.
     tag: u64,
     plan: Plan,
-    /// What its nodes are, beside the plan.
+    /// The requests and options of the nodes, in the order of the nodes in `plan`.
     nodes: Vec<Declared>,
     tenant: Option<String>,
     queue: Option<String>,
@@ -93,18 +96,18 @@ pub struct Graph<T = ()> {
     marker: PhantomData<fn() -> T>,
 }
 
-/// A node as it was declared.
+/// A node as the program declared it.
 struct Declared {
     request: Request,
-    /// The values of parameters that neither the call has nor another node gives.
+    /// Values of parameters that come from neither the call nor another node.
     values: Vec<(&'static str, Box<dyn ErasedValue + Send>)>,
     said: Vec<Said>,
-    /// For a gate: the values that it accepts.
+    /// The values that a gate accepts. `None` for a call.
     accepts: Option<GateType>,
 }
 
 impl Graph {
-    /// A graph without nodes. Its name follows the rule of the names of jobs.
+    /// Creates an empty graph. Its name follows the rules for job names.
     pub fn new(name: impl Into<String>) -> Self {
         static TAGS: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -124,15 +127,20 @@ impl Graph {
 }
 
 impl<T> Graph<T> {
-    /// Adds a call that needs no other node. Its name is that of the job (of a renamed one the oldest), with the call's key where it has one: `extract[eu]`; calls of one job without keys
-    /// are counted, `extract#2`.
+    /// Adds a call without dependencies.
+    ///
+    /// The node is named after the job, plus the key of the call: `extract[eu]`. Further calls of
+    /// one job without keys are counted: `extract#2`. For a renamed job, the oldest name counts.
     pub fn call<J: Job>(&mut self, call: Call<J>) -> Node<J::Output> {
         let (base, key) = (J::DEFINITION.oldest_name(), call.key);
         self.add(base, call.request, key)
     }
 
-    /// Adds a call of a job whose arguments other nodes give: `graph.then(merge, (eu, us))`. It starts when the last of them has ended, with success unless
-    /// [`on_any_outcome`](Node::on_any_outcome) says otherwise. An input of another type than its parameter's does not compile.
+    /// Adds a call whose arguments come from other nodes: `graph.then(merge, (eu, us))`.
+    ///
+    /// It starts when the last of these nodes has ended. Each must complete, unless
+    /// [`on_any_outcome`](Node::on_any_outcome) allows other outcomes. An input whose type differs
+    /// from its parameter's type does not compile.
     pub fn then<A, F, I>(&mut self, function: F, inputs: I) -> Node<<F::Job as Job>::Output>
     where
         F: DefinitionOf<A>,
@@ -150,25 +158,29 @@ impl<T> Graph<T> {
         node
     }
 
-    /// Adds a gate: a node that completes when somebody outside provides a `V`, which its dependents receive.
-    /// See [`RunHandle::gate`](crate::RunHandle::gate).
+    /// Adds a gate: a node that completes when somebody outside provides a `V`. Its dependents
+    /// receive the value. See [`RunHandle::gate`](crate::RunHandle::gate).
     ///
-    /// The submission stores the JSON shape of `V` with the gate. Every program checks a value against the
-    /// shape before it completes the gate: see [`GateType`](crate::GateType).
+    /// The submission stores the JSON shape of `V` with the gate. Every program checks a value
+    /// against the shape before it completes the gate: see [`GateType`](crate::GateType).
     pub fn gate<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
         let node = self.declare(name.into(), PlannedKind::Gate(Vec::new()), no_call());
         self.nodes[node].accepts = Some(GateType::of::<V>());
         Node::new(self.tag, node)
     }
 
-    /// In an addition, the node of this name that the graph has already, and that gives a `V`. The compiler cannot check this type. See
+    /// Refers to a node that the graph already has, for an addition to that graph.
+    ///
+    /// The node has this name and its output is a `V`. The compiler cannot check this type. See
     /// [`RunHandle::extend_from`](crate::RunHandle::extend_from).
     pub fn existing_node<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
         let node = self.declare(name.into(), PlannedKind::Existing(Vec::new()), no_call());
         Node::new(self.tag, node)
     }
 
-    /// Adds a call under a name of its own: for graphs that are made of data. Of what it gives nothing is known to the compiler.
+    /// Adds a call with an explicit node name, for graphs built from data.
+    ///
+    /// The compiler does not know the type of its output.
     pub fn node(&mut self, name: impl Into<String>, call: impl Into<AnyCall>) -> Node<serde_json::Value> {
         let request = call.into().request;
         let job = request.oldest_name().to_owned();
@@ -176,14 +188,18 @@ impl<T> Graph<T> {
         Node::new(self.tag, place)
     }
 
-    /// Makes a node depend on another node, given by handle or name: the node starts after the other
-    /// completes, or with `on_any_outcome()` after any outcome. Both must be nodes of this graph.
+    /// Makes a node depend on another node, given by handle or name. The node starts after the
+    /// other completes, or with `on_any_outcome()` after any outcome. Both must be nodes of this
+    /// graph.
     pub fn after<V>(&mut self, node: Node<V>, need: impl Into<Need>) -> &mut Self {
         self.edge_of("after", node, need.into(), Vec::new())
     }
 
-    /// Gives a parameter of a node what another gives, as [`then`](Self::then) does, without the compiler: the node must be of this graph, and the job must have
-    /// the parameter, where this program has its code. `parts[0]`, `parts[1]` and so on give the items of the list `parts`, in the order of the numbers.
+    /// Passes the output of another node to a parameter of a node, without a check by the compiler.
+    ///
+    /// Otherwise it works like [`then`](Self::then). The node must belong to this graph. If this
+    /// program has the code of the job, the job must have the parameter. `parts[0]`, `parts[1]` and
+    /// so on set the items of the list `parts`, ordered by number.
     pub fn feed<V>(
         &mut self,
         node: Node<V>,
@@ -202,13 +218,17 @@ impl<T> Graph<T> {
         self.edge_of("feed", node, need, vec![parameter])
     }
 
-    /// Lets a node run only if another, before it, gave `true`. Otherwise it is skipped, and so is what needs its success; a skipped node does not make the graph fail.
-    /// If the condition is a node that was looked up by its name, its type is not checked here. The node that depends on it fails if the condition gives neither `true` nor `false`.
+    /// Executes a node only if another node, its condition, returned `true`. Otherwise the node is
+    /// skipped.
+    ///
+    /// Nodes that need the success of a skipped node are skipped too. A skipped node does not make
+    /// the graph fail. If you name the condition by text, its type is not checked here. The node
+    /// fails if its condition returned neither `true` nor `false`.
     pub fn only_if<V>(&mut self, node: Node<V>, condition: impl Into<Condition>) -> &mut Self {
         self.edge_of("only_if", node, condition.into().0, vec![CONDITION.to_string()])
     }
 
-    /// The options of a node: `graph.configure(merged).priority(5).max_attempts(2)`.
+    /// Sets options of a node: `graph.configure(merged).priority(5).max_attempts(2)`.
     pub fn configure<V>(&mut self, node: Node<V>) -> Configure<'_> {
         match self.own(node, "configure") {
             Some(place) => Configure::new(self.nodes.get_mut(place), self.plan.nodes.get_mut(place)),
@@ -216,8 +236,10 @@ impl<T> Graph<T> {
         }
     }
 
-    /// Makes what a node gives the result of the graph: what its handle's `result()` gives. The graph fails where this node does not complete, and completes
-    /// where it does, whatever became of the others.
+    /// Makes the output of a node the result of the graph, which `result()` of the handle returns.
+    ///
+    /// The graph then completes if this node completes and fails if it does not. The outcomes of
+    /// the other nodes do not matter.
     pub fn result<R>(mut self, node: Node<R>) -> Graph<R> {
         self.plan.result = Some(self.target(Need::from(node)));
         let Self {
@@ -249,45 +271,59 @@ impl<T> Graph<T> {
         }
     }
 
-    /// At most one graph of this name, tenant and key exists. The same graph again gives the same run, whatever the order of its nodes; another one under
-    /// the same key is refused. 1 to 256 bytes.
+    /// Allows at most one graph with this name, tenant and key. 1 to 256 bytes.
+    ///
+    /// Submitting the same graph again returns the same run, also if the nodes are in another
+    /// order. A different graph with the same key is refused.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
         self
     }
 
-    /// At most one graph of this name, tenant and key goes on: while there is one that has not ended, another is refused with
-    /// [`ClientError::Active`](crate::ClientError::Active), which names it. 1 to 256 bytes. Costs one statement more, in a transaction with the submission.
+    /// Allows at most one live graph with this name, tenant and key. 1 to 256 bytes.
+    ///
+    /// While one is live, another is refused with
+    /// [`ClientError::Active`](crate::ClientError::Active), which names the live one.
+    ///
+    /// # Cost
+    /// One more statement, in a transaction with the submission.
     pub fn active_key(mut self, key: impl Into<String>) -> Self {
         self.active_key = Some(key.into());
         self
     }
 
-    /// Says something of the graph for whoever looks at it, as [`Call::metadata`](crate::Call::metadata).
+    /// Adds information for people and tools to the graph, like
+    /// [`Call::metadata`](crate::Call::metadata).
     pub fn metadata(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
         self.metadata.insert(name.into(), value.into());
         self
     }
 
-    /// The organisation that the graph belongs to, and each of its nodes that does not say otherwise. 1 to 256 bytes; none by default.
+    /// The organisation that the graph belongs to. 1 to 256 bytes; none by default.
+    ///
+    /// It also applies to the nodes, except those with their own tenant.
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
         self.tenant = Some(tenant.into());
         self
     }
 
-    /// The queue whose workers conclude the graph once its last node has ended. The default is that of its first node that is a job.
+    /// The queue whose workers conclude the graph after its last node has ended. The default is the
+    /// queue of the first node that is a job.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// The priority with which it is concluded; default 0. Its nodes have their own.
+    /// The priority of the conclusion; default 0. Nodes have their own priority.
     pub fn priority(mut self, priority: i16) -> Self {
         self.priority = priority;
         self
     }
 
-    /// The graph must end within this time of its submission, or it is cancelled with all its nodes. At most 100 years; none by default.
+    /// Cancels the graph and all its nodes if the graph has not ended this long after its
+    /// submission.
+    ///
+    /// At most 100 years; none by default.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -297,7 +333,8 @@ impl<T> Graph<T> {
         &self.plan.name
     }
 
-    /// The part of a run's identity that was said, if one was.
+    /// Returns the first option that identifies a run, if one is set: tenant, active key or
+    /// idempotency key.
     pub(crate) fn identity_said(&self) -> Option<&'static str> {
         identity_said(self.tenant.as_deref(), self.active_key.as_deref(), self.idempotency_key.as_deref())
     }
@@ -307,7 +344,8 @@ impl<T> Graph<T> {
         let name = match key {
             Some(key) => format!("{base}[{key}]"),
             None => {
-                // A graph with more is refused, and need not be counted through for each of them.
+                // A larger graph is refused anyway. Counting all its nodes for each node would be
+                // quadratic.
                 let n_same = match self.plan.nodes.len() {
                     0..MAX_NODES => {
                         self.plan.nodes.iter().filter(|node| is_counted(&node.name, base)).count()
@@ -348,8 +386,8 @@ impl<T> Graph<T> {
         self.edge(place, need, vec![parameter]);
     }
 
-    /// The index of the node that a method changes. Returns `None`, and the graph refuses its submission, if
-    /// another graph made the node.
+    /// The index of the node that a method changes. Returns `None`, and the graph refuses its
+    /// submission, if another graph made the node.
     fn own<V>(&mut self, node: Node<V>, method: &'static str) -> Option<usize> {
         if node.tag == self.tag {
             return Some(node.place);
@@ -382,7 +420,7 @@ impl<T> Graph<T> {
     }
 }
 
-/// The request of a node that no worker runs.
+/// The request of a node that no worker executes.
 fn no_call() -> Request {
     Request {
         job: GATE.into(),
@@ -398,7 +436,7 @@ fn no_call() -> Request {
     }
 }
 
-/// Whether a node was named by counting the calls of its job.
+/// Whether a node has a name that counts the calls of its job.
 fn is_counted(name: &str, base: &str) -> bool {
     name.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
 }
@@ -411,7 +449,7 @@ impl fmt::Debug for Declared {
 
 impl<T> fmt::Debug for Graph<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the inputs: payloads stay out of logs.
+        // Without inputs: payloads stay out of logs.
         let (nodes, edges) = (self.plan.nodes.len(), self.plan.edges.len());
         f.debug_struct("Graph")
             .field("name", &self.plan.name)

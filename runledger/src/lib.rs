@@ -1,9 +1,11 @@
-//! Durable execution for Rust on nothing but PostgreSQL.
+//! Durable execution for Rust, on PostgreSQL alone.
 //!
-//! Annotate async functions with [`job`] and [`workflow`]; [`serve`] runs them. Each step's output is recorded in Postgres; after a crash, a deploy or a
-//! long wait, recorded steps are skipped and the run goes on.
+//! Annotate async functions with [`job`] and [`workflow`]; [`serve`] executes them. Runledger
+//! records the output of each step in PostgreSQL. After a crash, a deploy or a long wait, it skips
+//! recorded steps and resumes the run.
 //!
-//! What is promised: a step's body may run more than once; its output is recorded once; a transactional step's writes commit once.
+//! Guarantees: a step's body may run more than once; its output is recorded once; a transactional
+//! step's writes commit once.
 
 #![warn(clippy::large_futures)]
 
@@ -50,7 +52,7 @@ mod workflow;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-/// Compiles the examples of the README, and of the crate's own page.
+/// Compiles the examples of the README and of the crate's own page.
 #[cfg(doctest)]
 mod readme {
     #[doc = include_str!("../../README.md")]
@@ -88,7 +90,7 @@ mod payloads_page {}
 #[doc = include_str!("../../docs/logs.md")]
 mod logs_page {}
 
-/// Compiles the examples of the first page, whose test uses the kit.
+/// Compiles the examples of the first page. Its test needs the `testing` feature.
 #[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../../docs/getting-started.md")]
 mod getting_started_page {}
@@ -169,7 +171,7 @@ pub use workflow::output::OutputFollower;
 pub use workflow::step::Step;
 pub use workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
 
-/// What most programs need: `use runledger::prelude::*;`.
+/// The items that most programs need: `use runledger::prelude::*;`.
 pub mod prelude {
     #[cfg(feature = "worker")]
     pub use crate::App;

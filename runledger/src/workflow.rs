@@ -1,4 +1,4 @@
-//! The workflow's view of its run: steps and sleep here, everything else a module each.
+//! The workflow's view of its run: steps and sleeps. Each submodule adds one feature.
 
 mod branch;
 pub(crate) mod child;
@@ -47,15 +47,17 @@ use crate::model::replay::{Claim, Line, Scope, StepKind};
 use crate::model::settle::RetryPolicy;
 use crate::model::timestamp::{FURTHEST, Timestamp};
 
-/// A workflow's view of its run. It is borrowed and cannot be cloned, so a step cannot be moved into a spawned task, where replay would not see
-/// the order of its claims.
+/// A workflow's view of its run.
+///
+/// It is borrowed and cannot be cloned. So no step can move into a spawned task, where replay could
+/// not reproduce the order of the claims.
 #[derive(Debug)]
 pub struct Wf {
     attempt: Arc<Attempt>,
     scope: Scope,
 }
 
-/// The policy of steps that have no job to take one from.
+/// The policy of steps without a job.
 pub(crate) const INLINE: StepPolicy = StepPolicy {
     retry: RetryPolicy { max_attempts: DEFAULT_MAX_ATTEMPTS, backoff: Backoff::DEFAULT },
     timeout: None,
@@ -64,7 +66,7 @@ pub(crate) const INLINE: StepPolicy = StepPolicy {
 };
 
 impl Invocation {
-    /// The workflow's own view of its run.
+    /// Returns the workflow's view of its run.
     #[must_use]
     pub fn wf(&self) -> Wf {
         Wf::new(Arc::clone(&self.attempt))
@@ -80,7 +82,7 @@ impl Wf {
         &self.attempt
     }
 
-    /// The branch that it is: empty for the workflow itself.
+    /// The path of the branch. Empty for the workflow itself.
     pub(crate) fn path(&self) -> &str {
         self.scope.path()
     }
@@ -91,20 +93,25 @@ impl Wf {
         self.attempt.fence.run_id
     }
 
-    /// The tenant of the run; empty for none.
+    /// The tenant of the run. Empty for none.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.attempt.tenant
     }
 
-    /// Runs a call as a step of this run, in this worker. Recorded, its output is returned without running it again.
+    /// Executes a call as a step of this run, in this worker. Returns the recorded output if there
+    /// is one.
     ///
-    /// Costs one statement, shared with other steps under load. The body may run more than once; its output is recorded once. The step's key is the
-    /// job's name (of a renamed one the oldest: the first of its `aliases`), with [`Call::key`] where it has one, counted per occurrence.
+    /// The body may run more than once; its output is recorded once. The key of the step is the
+    /// job's name, plus [`Call::key`] if the call has one, counted per occurrence. For a renamed
+    /// job, the oldest name counts: the first of its `aliases`.
     ///
     /// # Errors
-    /// The step's error, after its tries. A call with an option that only a run of its own can have (queue, priority, tenant, idempotency key, delay,
-    /// start) is refused.
+    /// The step's failure, after its last try. A call with an option that only a separate run can
+    /// have is refused: queue, priority, tenant, idempotency key, delay, start.
+    ///
+    /// # Cost
+    /// One statement, shared with other steps under load.
     #[track_caller]
     pub fn run<J: Job>(&self, call: Call<J>) -> Step<'_, J::Output> {
         self.run_with(call, None, Location::caller())
@@ -146,11 +153,13 @@ impl Wf {
         self.undoable(claim, fingerprint, policy, body, undo)
     }
 
-    /// Runs a closure as a step: `wf.step("total", || async { … })`. It may borrow from the workflow's locals; it cannot change them, since replay
-    /// would skip that. Its key is its name, counted per occurrence.
+    /// Executes a closure as a step: `wf.step("total", || async { … })`.
+    ///
+    /// The closure may borrow the workflow's locals. It cannot modify them, because replay would
+    /// skip the modification. The key of the step is its name, counted per occurrence.
     ///
     /// # Errors
-    /// The step's error, after its tries (5 by default).
+    /// The step's failure, after its last try (5 by default).
     #[track_caller]
     pub fn step<'wf, F, Fut, R>(&'wf self, name: &str, body: F) -> Step<'wf, R::Ok>
     where
@@ -163,7 +172,8 @@ impl Wf {
         }
         self.step_with(name, None, 0, INLINE, move |_, _| {
             Body::Code(Box::new(move |_| {
-                // The closure itself may build a step already, `|| wf.run(…)`, and may panic before there is a future.
+                // The closure may itself build a step, `|| wf.run(…)`, and may panic before it
+                // returns a future.
                 let made = contained(|| {
                     let _inside = CodeContext::InlineStep.enter();
                     body()
@@ -176,11 +186,13 @@ impl Wf {
         })
     }
 
-    /// Sleeps by the database's clock. The instant of waking is recorded, so a crash or a deploy does not lengthen the sleep. A run that only sleeps
-    /// leaves its worker: it holds no slot, no connection and no memory.
+    /// Sleeps by the database's clock.
+    ///
+    /// The wake-up time is recorded, so a crash or a deploy does not lengthen the sleep. A run that
+    /// only sleeps is suspended: it uses no worker slot, connection or memory.
     ///
     /// # Errors
-    /// It is longer than 100 years.
+    /// The duration is longer than 100 years.
     #[track_caller]
     pub fn sleep(&self, duration: Duration) -> Step<'_, ()> {
         if duration > FURTHEST {
@@ -189,8 +201,11 @@ impl Wf {
         self.alarm("sleep", Alarm::After(duration))
     }
 
-    /// Sleeps until an instant of the database's clock. The instant is recorded, to the microsecond, and holds from then on, whatever a replay computes; in
-    /// the past it is recorded too, and over at once. Like [`sleep`](Self::sleep) otherwise, at the same cost.
+    /// Sleeps until an instant of the database's clock.
+    ///
+    /// The instant is recorded, to the microsecond. Every replay uses the recorded instant, even if
+    /// the code computes another one. An instant in the past is recorded too, and the sleep ends at
+    /// once. Otherwise it is like [`sleep`](Self::sleep), at the same cost.
     ///
     /// ```no_run
     /// # use runledger::prelude::*;
@@ -203,7 +218,7 @@ impl Wf {
     /// ```
     ///
     /// # Errors
-    /// It is more than 100 years away.
+    /// The instant is more than 100 years away.
     #[track_caller]
     pub fn sleep_until(&self, instant: SystemTime) -> Step<'_, ()> {
         self.alarm("sleep_until", Alarm::At(Timestamp::not_before(instant)))
@@ -261,7 +276,7 @@ impl Wf {
         Step::new(key, policy, work, decode_output).of_own_output(&self.attempt)
     }
 
-    /// Claims the next step, or gives the step that stands for the refusal.
+    /// Claims the next step. The error is a step that fails with the reason.
     #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
     #[track_caller]
     pub(crate) fn claim<'wf, T>(
@@ -273,8 +288,10 @@ impl Wf {
         self.claim_at(name, key, &[fingerprint], Location::caller())
     }
 
-    /// What identifies the input of a step: equal inputs agree whatever the order of a map's keys. The first is the present one; the others are those under
-    /// which a record may have it. Or the step that stands for the end of the attempt.
+    /// Returns the fingerprints of a step's input. They do not depend on the order of map keys.
+    ///
+    /// The first is the current one. A history may contain any of the others. The error is a step
+    /// that never completes, because the attempt stops.
     #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
     pub(crate) fn fingerprints<'wf, T>(
         &'wf self,
@@ -287,7 +304,8 @@ impl Wf {
         })
     }
 
-    /// As [`claim`](Self::claim), for a step that the workflow's code has asked for at this line, and whose input has these fingerprints.
+    /// Like [`claim`](Self::claim), for a step at this line of the workflow's code whose input has
+    /// one of these fingerprints.
     #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
     pub(crate) fn claim_at<'wf, T>(
         &'wf self,
@@ -309,7 +327,7 @@ impl Wf {
     }
 }
 
-/// The names of steps of the engine, which tells them by a key.
+/// The names of built-in steps that are identified by a key.
 const OF_ENGINE: [&str; 3] = ["undo", "saga.undo", "patched"];
 
 fn of_engine(name: &str, key: &str) -> Failure {
@@ -320,7 +338,7 @@ fn of_engine(name: &str, key: &str) -> Failure {
     Failure::new(FailureKind::Setup, message)
 }
 
-/// Why a step is refused that is built in the body of another.
+/// The failure of a step that is built in the body of another step.
 pub(crate) fn nested(name: &str) -> Failure {
     let message = format!(
         "step `{name}` was started inside the body of another step, whose replay would skip it; start it in the workflow's own code, \
@@ -329,7 +347,7 @@ pub(crate) fn nested(name: &str) -> Failure {
     Failure::new(FailureKind::Setup, message)
 }
 
-/// Why a step that was built outside is not given to the body of another.
+/// The failure of a step that is awaited in the body of another step.
 pub(crate) fn awaited_inside(key: &str) -> Failure {
     let message = format!(
         "step `{key}` was awaited inside the body of another step, whose replay would skip it; await it in the workflow's own code, before that step, \
@@ -362,7 +380,7 @@ fn not_a_step(name: &str) -> Failure {
     Failure::new(FailureKind::Setup, message)
 }
 
-/// The step of an attempt that stops: it never completes, and the executor ends the attempt.
+/// A step that never completes, because the attempt stops. The executor ends the attempt.
 pub(crate) fn never<'wf, T>(name: &str) -> Step<'wf, T> {
     Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
 }
@@ -371,7 +389,7 @@ fn input_of(step: &str) -> String {
     format!("the input of step `{step}`")
 }
 
-/// A step that fails before it is claimed: nothing is recorded, and it fails again in every replay.
+/// A step that fails before it is claimed. Nothing is recorded, so it fails again in every replay.
 pub(crate) fn refused<'wf, T>(name: &str, failure: Failure) -> Step<'wf, T> {
     Step::refused(name.to_owned(), INLINE, failure)
 }

@@ -1,4 +1,4 @@
-//! The codec that encrypts: AES-256-GCM, bound to the place of each payload.
+//! The encrypting codec: AES-256-GCM, bound to the place of each payload.
 
 use std::fmt;
 
@@ -8,14 +8,19 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::model::payload::{Codec, CodecError, Place, Sealed};
 
-/// Encrypts payloads with AES-256-GCM. A payload that is moved to another run or step, or changed, does not open.
+/// Encrypts payloads with AES-256-GCM. A payload that was moved to another run or step, or
+/// modified, does not open.
 ///
-/// Keys have names, which are stored beside what they seal; the present one seals, the old ones only open. To change the key while programs go on, give all
-/// of them the new key as an old one first, then let them seal with it; the old one may go when nothing is stored under it any more (`docs/payloads.md` has
-/// the query).
+/// Each key has a name, which is stored with the payloads it sealed. The current key seals;
+/// previous keys only open. To rotate the key without downtime, first deploy the new key to all
+/// programs as a previous key. Then let them seal with it. Remove the old key when no stored
+/// payload uses it any more (`docs/payloads.md` has the query).
 ///
-/// Each run has a key of its own, derived from the one that is given, so that random nonces of 96 bits do not repeat however many runs there are. The
-/// lengths of payloads can be seen. Costs some microseconds a payload, and some nanoseconds a byte at most.
+/// Each run has its own key, derived from the given key. So random 96-bit nonces do not repeat,
+/// whatever the number of runs. The length of a payload remains visible.
+///
+/// # Cost
+/// A few microseconds per payload, plus at most a few nanoseconds per byte.
 ///
 /// ```
 /// use runledger::AesGcm;
@@ -27,24 +32,27 @@ pub struct AesGcm {
     old: Vec<Key>,
 }
 
-/// A key, from which others are derived: it encrypts nothing itself.
+/// A root key. It encrypts nothing itself; other keys are derived from it.
 struct Key {
     id: String,
     sealing: hmac::Key,
     digests: hmac::Key,
 }
 
-/// The form of the bytes: this, the nonce, the text, the tag.
+/// The version of the format: this byte, the nonce, the text, the tag.
 const FORM: u8 = 1;
 
 impl AesGcm {
-    /// Seals with this key: 32 bytes of a cryptographic random number generator, from a vault, which nobody else uses. Its name is stored and shown: 1 to 64
-    /// of `A-Z`, `a-z`, `0-9`, `_`, `.` and `-`, and never that of another key.
+    /// Creates a codec that seals with this key.
+    ///
+    /// Use 32 bytes from a cryptographic random number generator, stored in a vault and used for
+    /// nothing else. `key_id` is stored and shown: 1 to 64 of `A-Z`, `a-z`, `0-9`, `_`, `.` and
+    /// `-`. Never reuse the id of another key.
     pub fn new(key_id: impl Into<String>, key: [u8; 32]) -> Self {
         Self { present: Key::new(key_id.into(), &key), old: Vec::new() }
     }
 
-    /// Opens also what was sealed with this key, and seals nothing with it.
+    /// Adds a key that opens old payloads but seals none.
     #[must_use]
     pub fn with_previous_key(mut self, key_id: impl Into<String>, key: [u8; 32]) -> Self {
         self.old.push(Key::new(key_id.into(), &key));
@@ -63,7 +71,7 @@ impl Key {
         Self { id, sealing: derived(b"runledger seal"), digests: derived(b"runledger digest") }
     }
 
-    /// The key of a run.
+    /// Derives the key of a run.
     fn of_run(&self, place: &Place<'_>) -> Option<LessSafeKey> {
         let key = hmac::sign(&self.sealing, place.run_id().as_bytes());
         UnboundKey::new(&aead::AES_256_GCM, key.as_ref()).ok().map(LessSafeKey::new)

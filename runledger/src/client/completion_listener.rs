@@ -1,7 +1,8 @@
-//! Waiting for the end of a run from outside, without holding a connection of the pool.
+//! Waits for the end of a run from outside, without holding a connection of the pool.
 //!
-//! A waiter asks a few times in quick succession, since most waits are short. Then it asks the database to notify, through one listening connection
-//! that all waiters of a process on one database share, and asks only rarely as a net: a notification is a hint.
+//! A waiter first polls a few times in quick succession, because most waits are short. Then it asks
+//! the database to notify. All waiters of a process on one database share one listening connection.
+//! A notification is a hint, so the waiter still polls rarely as a safety sweep.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -21,26 +22,28 @@ use crate::store::inspect::watch;
 use crate::store::server::server_key;
 use crate::store::session::{acquire, answers, listen};
 
-/// The first pause; it doubles up to [`LAST_SHORT`], after which the waiter listens.
+/// The first pause. It doubles up to [`LAST_SHORT`]; after that the waiter listens.
 const FIRST: Duration = Duration::from_millis(1);
 const LAST_SHORT: Duration = Duration::from_millis(32);
 
-/// How often a listening waiter asks all the same, and the listener whether its connection lives.
+/// How often a listening waiter still polls, and how often the listener checks its connection.
 const SAFETY_POLL: Duration = Duration::from_secs(5);
 
-/// How often a waiter asks where nobody can listen: behind a pooler, or without a free connection.
+/// How often a waiter polls if listening is not possible: behind a pooler, or without a free
+/// connection.
 const POLL: Duration = Duration::from_millis(250);
 
-/// How long nobody tries to listen after somebody could not.
+/// How long no waiter tries to listen after a failure to listen.
 const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
 
-/// How long a server may take to let somebody listen: all waiters of its database wait for it, and can do without.
+/// The limit for opening the listening connection. All waiters of the database poll until it is
+/// open.
 const OPENING: Duration = Duration::from_secs(10);
 
-/// The channel of settlements that somebody waits for.
+/// The channel that announces the end of watched runs.
 const CHANNEL: &str = "runledger_ended";
 
-/// Ends that a slow waiter may miss before it asks by itself.
+/// How many notifications a slow waiter may fall behind before it polls.
 const BACKLOG: usize = 1024;
 
 /// One wait for one run.
@@ -52,13 +55,13 @@ pub(crate) struct Waiter<'a> {
     ear: Option<Subscription>,
 }
 
-/// How a waiter hears of an end. Each has the hub, which lives as long as somebody does.
+/// How a waiter learns of an end. Each variant keeps the shared listener alive.
 #[derive(Debug)]
 enum Subscription {
-    /// The hub is being opened.
+    /// The listener is being opened.
     Opening(Arc<Listener>),
     Listening(broadcast::Receiver<Uuid>, #[expect(dead_code, reason = "held, not read")] Arc<Listener>),
-    /// Nobody can listen, or tell, for now.
+    /// The waiter cannot listen or be notified until this instant.
     Unavailable(Instant, #[expect(dead_code, reason = "held, not read")] Arc<Listener>),
 }
 
@@ -67,7 +70,7 @@ impl<'a> Waiter<'a> {
         Self { pool, run_id, pause: FIRST, ear: None }
     }
 
-    /// Returns when the run may have ended: the caller looks.
+    /// Returns when the run may have ended. The caller then polls.
     pub(crate) async fn wait(&mut self, left: Option<Duration>) {
         let within = |pause: Duration| left.map_or(pause, |left| pause.min(left));
         if self.pause <= LAST_SHORT {
@@ -78,7 +81,7 @@ impl<'a> Waiter<'a> {
         match self.ear.get_or_insert_with(|| Subscription::Opening(LISTENERS.of(self.pool))) {
             Subscription::Opening(hub) => {
                 let hub = Arc::clone(hub);
-                // A server that lets nobody listen for now does not keep anybody from asking.
+                // While the listener is being opened, the waiter keeps polling.
                 if let Ok(opened) = tokio::time::timeout(within(POLL), hub.opened()).await {
                     self.ear = self.join(hub, opened).await;
                 }
@@ -99,7 +102,8 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The caller looks once more after this: a run that ended before the row was there does not notify.
+    /// The caller must poll once more afterwards: a run that ended before the row was written does
+    /// not notify.
     async fn join(&self, hub: Arc<Listener>, opened: Option<Opened>) -> Option<Subscription> {
         let ends = match opened? {
             Opened::Listening(ends) => ends.upgrade()?.subscribe(),
@@ -113,7 +117,7 @@ impl<'a> Waiter<'a> {
         })
     }
 
-    /// Asks for a notification. False where this client may not ask, or cannot now.
+    /// Asks for a notification. False if this client may not write the request, or cannot now.
     async fn announce(&self) -> bool {
         let announced = match acquire(self.pool).await {
             Ok(mut connection) => watch(&mut connection, self.run_id).await,
@@ -129,7 +133,8 @@ impl<'a> Waiter<'a> {
 enum Notification {
     /// The run may have ended.
     End,
-    /// The listener is gone, with the runtime of whoever started it: another must be started.
+    /// The listener is gone, together with the runtime that started it. The waiter must start
+    /// another.
     Silence,
 }
 
@@ -137,27 +142,27 @@ async fn next_notification(ends: &mut broadcast::Receiver<Uuid>, run_id: Uuid) -
     loop {
         match ends.recv().await {
             Ok(ended) if ended != run_id => {}
-            // One that has fallen behind may have missed it.
+            // A receiver that has fallen behind may have missed the notification.
             Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => return Notification::End,
             Err(broadcast::error::RecvError::Closed) => return Notification::Silence,
         }
     }
 }
 
-/// The shared listener of a database.
+/// The shared listener of one database.
 #[derive(Debug)]
 struct Listener {
-    /// None while it is being opened. Closed when the listener ends.
+    /// `None` while it is being opened. Closed when the listener ends.
     opened: watch::Receiver<Option<Opened>>,
     listener: JoinHandle<()>,
 }
 
-/// What came of opening a hub.
+/// The result of opening a listener.
 #[derive(Clone, Debug)]
 enum Opened {
-    /// The listener has the only strong one.
+    /// The listener task holds the only strong sender.
     Listening(broadcast::WeakSender<Uuid>),
-    /// Nobody can listen, and until then nobody tries.
+    /// Listening failed. No waiter tries again before this instant.
     Unavailable(Instant),
 }
 
@@ -167,12 +172,13 @@ impl Listener {
         Self { opened, listener: task::spawn("ended", serve(pool.connect_options(), open)) }
     }
 
-    /// Waits for what comes of opening it: none where the listener has gone with the runtime of whoever started it.
+    /// Waits until the listener is open or has failed. `None` if it ended with the runtime that
+    /// started it.
     async fn opened(&self) -> Option<Opened> {
         self.opened.clone().wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    /// Whether its listener goes on, or nobody tries to listen yet.
+    /// Whether the listener is running, or failed too recently to try again.
     fn lives(&self) -> bool {
         !self.listener.is_finished()
             || matches!(*self.opened.borrow(), Some(Opened::Unavailable(until)) if until > Instant::now())
@@ -185,7 +191,7 @@ impl Drop for Listener {
     }
 }
 
-/// The hubs in use, by what identifies a database for a client: waiters of one database open one connection together.
+/// The listeners in use, by the database they connect to.
 #[derive(Debug, Default)]
 struct Listeners(Mutex<HashMap<String, Weak<Listener>>>);
 
@@ -200,7 +206,7 @@ impl Listeners {
         if let Some(hub) = hubs.get(&database).and_then(Weak::upgrade).filter(|hub| hub.lives()) {
             return hub;
         }
-        // A program may wait for many databases, one after the other.
+        // A program may wait on many databases in turn, so remove unused entries.
         hubs.retain(|_, hub| hub.strong_count() > 0);
         let hub = Arc::new(Listener::open(pool));
         hubs.insert(database, Arc::downgrade(&hub));
@@ -208,7 +214,7 @@ impl Listeners {
     }
 }
 
-/// Opens a hub, and listens.
+/// Opens the listener and forwards notifications.
 async fn serve(options: Arc<PgConnectOptions>, open: watch::Sender<Option<Opened>>) {
     let era = ServerEpoch::begin(&options);
     match with_timeout(OPENING, listen(&options, &[CHANNEL])).await {
@@ -235,7 +241,8 @@ async fn forward(
     loop {
         let heard = tokio::select! {
             heard = listener.try_recv() => heard,
-            // One that a firewall has forgotten, or that leads to a server which has been replaced, would be silent for ever.
+            // A connection that a firewall dropped, or that leads to a replaced server, stays
+            // silent forever.
             _ = asking.tick() => {
                 if !era.is_over() && with_timeout(PING_LIMIT, answers(&mut listener)).await.is_ok() {
                     continue;
@@ -254,11 +261,12 @@ async fn forward(
         match heard {
             Ok(Some(notification)) => {
                 if let Ok(run_id) = notification.payload().parse() {
-                    // Nobody listening any more is no error.
+                    // A send without receivers is not an error.
                     let _ = ends.send(run_id);
                 }
             }
-            // Reconnected: what came in between is lost, and the waiters' own net catches it.
+            // Reconnected: notifications in between are lost. The safety poll of the waiters covers
+            // them.
             Ok(None) => {}
             Err(error) => {
                 tracing::debug!(%error, "the listener for the ends of runs starts again");
@@ -291,7 +299,7 @@ mod tests {
     #[tokio::test]
     async fn a_database_that_is_silent_does_not_keep_the_waiters_of_another() {
         let (silent, closing) = (server(), server());
-        // Nobody accepts, so the connection stands and nothing comes back on it.
+        // Nobody accepts, so the connection stays open and silent.
         let opening = LISTENERS.of(&pool_before(&silent));
         let other = LISTENERS.of(&pool_before(&closing));
         std::thread::spawn(move || while closing.accept().is_ok() {});

@@ -1,4 +1,4 @@
-//! Enqueue: from calls to runs, in a transaction of their own or in the caller's.
+//! Enqueue: turns calls into runs, in their own transaction or in the caller's.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,35 +27,44 @@ use crate::store::inspect::jobs_known;
 use crate::store::session::{BEGIN, is_read_committed};
 use crate::store::write::commit;
 
-/// How often an enqueue on a pool is repeated when the server or the network is in the way. Repeating it is safe: the ids are made here.
+/// How often an enqueue on a pool is tried if the server or the network fails. Repeating is safe,
+/// because the client creates the run ids.
 const TRIES: u32 = 4;
 
-/// The delay before such a repetition; it doubles.
+/// The delay before the first repetition. It doubles each time.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 
-/// A run that a batch has enqueued, or has found.
+/// A run that a batch enqueued or found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EnqueuedRun {
-    /// The run.
+    /// The id of the run.
     pub run_id: Uuid,
-    /// Whether it is new; false where a run with this idempotency key and an equal request was there.
+    /// Whether the batch created the run. False if a run with the same idempotency key and an equal
+    /// request existed.
     pub created: bool,
 }
 
 impl<J: Job> Call<J> {
-    /// Makes the call a run: on a pool in a transaction of its own, or in the caller's open transaction, in which case the run exists if and only
-    /// if that transaction commits. Needs no worker and no registered job.
+    /// Enqueues the call and returns a handle to its run.
     ///
-    /// Costs one statement on a [`Db`](crate::Db), which calls without a key that come at the same time share; a transaction around it on a pool of the
-    /// application; one more where the key exists.
+    /// On a [`Db`](crate::Db) or a pool, the enqueue has its own transaction. In the caller's open
+    /// transaction, the run exists if and only if that transaction commits. No worker needs to be
+    /// running, and this program does not need to register the job.
     ///
     /// # Errors
-    /// [`ClientError`]: the input cannot be stored; a name, key or tenant breaks a rule; the key was used for another request; the caller's
-    /// transaction is above `read committed` and the call has a key; the database failed. Nothing is written then.
+    /// [`ClientError`]: the input cannot be encoded; a name, key or tenant is invalid; the
+    /// idempotency key was used for a different request; the call has a key and the caller's
+    /// transaction is above `read committed`; or the database failed. In all these cases nothing is
+    /// written.
+    ///
+    /// # Cost
+    /// One statement on a [`Db`](crate::Db); concurrent calls without a key share it. On a pool of
+    /// the application, one transaction around the statement. One more statement if the key exists.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have enqueued the run. With an idempotency key the call can be repeated.
+    /// Not cancel safe: a dropped call may still enqueue the run. Repeating it is safe with an
+    /// idempotency key.
     pub fn enqueue<'c, V: EnqueueTarget<'c>>(
         self,
         via: V,
@@ -72,10 +81,12 @@ impl<J: Job> Call<J> {
     }
 }
 
-/// Enqueues many calls in one statement, of any jobs, and gives their runs in the order of the calls. An empty batch is a no-op.
+/// Enqueues many calls in one statement and returns their runs in the order of the calls.
+///
+/// The calls may be of different jobs. An empty batch does nothing.
 ///
 /// # Errors
-/// As [`Call::enqueue`]; the whole batch is written or nothing of it.
+/// As for [`Call::enqueue`]. The batch is written completely or not at all.
 pub fn enqueue_all<'c, C, V>(
     calls: impl IntoIterator<Item = C>,
     via: V,
@@ -117,13 +128,13 @@ async fn submit(mut requests: Vec<Request>, mut route: Target<'_>) -> Result<Vec
     }
 }
 
-/// Runs to be written, and what opens those that they meet.
+/// Runs to write, and the sealer that opens existing runs with the same keys.
 struct Batch<'s> {
     runs: Vec<NewRun>,
     sealer: &'s Sealer,
 }
 
-/// A single run without a key shares its commit with others of this client.
+/// A single run without a key shares its commit with other enqueues of this client.
 async fn submit_on_db(db: &Db, batch: &Batch<'_>) -> Result<Vec<EnqueuedRun>, ClientError> {
     let [run] = &batch.runs[..] else { return submit_on_pool(db.pool(), batch, true, true).await };
     if run.idempotency_key.is_some() || !run.options.are_of_one_statement() {
@@ -136,8 +147,8 @@ async fn submit_on_db(db: &Db, batch: &Batch<'_>) -> Result<Vec<EnqueuedRun>, Cl
     }
 }
 
-/// On a caller's connection. A conflict of one keyed run must take the others of its batch back, a deadline belongs to its run, and a run is not without its active
-/// key: they stand behind a savepoint.
+/// On a caller's connection. A savepoint makes the batch atomic: a key conflict of one run must
+/// undo the others, and a run must not exist without its deadline or its active key.
 async fn submit_on_connection(
     connection: &mut PgConnection,
     batch: &Batch<'_>,
@@ -169,7 +180,7 @@ async fn submit_on_pool(
     }
 }
 
-/// The tries of an enqueue on a pool. Repeating it is safe: the ids are made here.
+/// The tries of an enqueue on a pool. Repeating is safe, because the client creates the run ids.
 pub(crate) struct Tries {
     left: u32,
     delay: Duration,
@@ -180,7 +191,7 @@ impl Tries {
         Self { left: TRIES - 1, delay: FIRST_DELAY }
     }
 
-    /// Waits where the server or the network was in the way and there is another try; false where there is none.
+    /// Waits before the next try. Returns false if no try is left or the error is permanent.
     pub(crate) async fn again(&mut self, error: &ClientError) -> bool {
         let ClientError::Database(error) = error else { return false };
         if self.left == 0 || class(error) == Class::Permanent {
@@ -202,8 +213,8 @@ async fn submit_once(
     if is_clean {
         return submit_on_connection(connection, batch, is_first).await;
     }
-    // Some future of the application may have been dropped inside `begin()`, so that a connection of its pool has an open transaction that nobody
-    // will commit. A transaction of our own ends it, with our rows in it.
+    // The application may have dropped a future inside `begin()`. Then a connection of its pool has
+    // an open transaction that nobody commits. Our own transaction ends it and commits our rows.
     let mut tx = connection.begin_with(BEGIN).await?;
     let submitted = submit_on(&mut tx, batch, is_first).await?;
     commit("enqueue_on_pool", tx.commit()).await?;
@@ -222,7 +233,8 @@ async fn submit_on(
         activate_all(connection, runs.iter()).await?;
         return Ok(runs.iter().map(|run| EnqueuedRun { run_id: run.run_id, created: true }).collect());
     }
-    // One statement cannot write one key twice: a repetition within the batch is compared with the first of its kind.
+    // One statement cannot write one key twice, so a repetition is compared with the first run of
+    // its key.
     let mut first: HashMap<Uuid, &NewRun> = HashMap::with_capacity(runs.len());
     let mut distinct: Vec<NewRun> = Vec::with_capacity(runs.len());
     for run in runs {
@@ -234,11 +246,12 @@ async fn submit_on(
             }
         }
     }
-    // One order for all batches: two with the same keys do not meet crosswise.
+    // All batches use one order, so two batches with the same keys cannot deadlock.
     distinct.sort_unstable_by_key(|run| run.run_id);
     let Enqueued { created, isolation } = enqueue(&mut *connection, &distinct).await?;
     let mut created: std::collections::HashSet<Uuid> = created.into_iter().collect();
-    // A run that was there before has its deadline, or has passed it, and had its active key.
+    // An existing run already has its deadline (or has passed it), and got its active key when
+    // created.
     let new = distinct.iter().filter(|run| created.contains(&run.run_id));
     deadline::set(&mut *connection, new.clone()).await?;
     activate_all(&mut *connection, new).await?;
@@ -261,13 +274,14 @@ async fn submit_on(
         .iter()
         .map(|run| EnqueuedRun {
             run_id: run.run_id,
-            // An id without a key is made for this submission alone: where it was there, an earlier try of ours wrote it. One with a key is new once.
+            // An id without a key is unique to this call: if it existed, an earlier try wrote it. A
+            // keyed run is created once.
             created: run.idempotency_key.is_none() || created.remove(&run.run_id),
         })
         .collect())
 }
 
-/// Gives the runs that were written in this transaction their active keys.
+/// Stores the active keys of the runs that this transaction wrote.
 async fn activate_all<'r>(
     connection: &mut PgConnection,
     runs: impl Iterator<Item = &'r NewRun>,
@@ -286,10 +300,11 @@ async fn activate_all<'r>(
     if runs.is_empty() { Ok(()) } else { activate(connection, &runs).await }
 }
 
-/// Gives runs their active keys. Where that fails the transaction that has written them must not commit.
+/// Stores the active keys of runs. If it fails, the transaction that wrote the runs must not
+/// commit.
 ///
 /// # Errors
-/// [`ClientError::Active`], where another run has one.
+/// [`ClientError::Active`] if another run has one of the keys.
 pub(crate) async fn activate(connection: &mut PgConnection, runs: &[Uuid]) -> Result<(), ClientError> {
     let Given { refused, isolation } = active::give(&mut *connection, runs).await?;
     let Some(refused) = refused.first() else { return Ok(()) };
@@ -298,13 +313,14 @@ pub(crate) async fn activate(connection: &mut PgConnection, runs: &[Uuid]) -> Re
     }
     match active::holder(connection, *refused).await? {
         Some(Holder { job, key, run_id }) => Err(ClientError::Active { job, key, run_id }),
-        // It has ended and was deleted between the two statements.
+        // The holder ended and was deleted between the two statements.
         None => Err(ClientError::NoSuchRun { run_id: *refused }),
     }
 }
 
-/// Refuses a request that differs from the one under the same key. The job is the same, since the id is: only its name may be another, where a program
-/// from before or after a renaming wrote the run.
+/// Refuses a request that differs from the one stored under its key. The job is the same, because
+/// the id includes it. Its name may differ if a program from before or after a renaming wrote the
+/// run.
 fn same_request(
     sealer: &Sealer,
     run: &NewRun,
@@ -313,7 +329,7 @@ fn same_request(
 ) -> Result<(), ClientError> {
     let difference = match run.options.first_difference(options) {
         Some(part) => Some(part.to_owned()),
-        // Where the values are sealed, the keys of maps are not shown either.
+        // If the values are sealed, the error does not show the keys of maps either.
         None => stored_difference(sealer, run, input, input_difference)?
             .map(|part| if sealer.seals() { "input".to_owned() } else { part }),
     };
@@ -328,7 +344,8 @@ fn same_request(
     }
 }
 
-/// Where the input of a run that is there differs from that of the one that was to be written. No two texts are sealed alike, so both are opened.
+/// Returns the difference between the input of an existing run and the new one. Both are opened,
+/// because equal texts seal to different bytes.
 pub(crate) fn stored_difference(
     sealer: &Sealer,
     run: &NewRun,
@@ -345,17 +362,18 @@ pub(crate) fn stored_difference(
 pub(crate) fn input_difference(one: &str, other: &str) -> Option<String> {
     match (canonical(one), canonical(other)) {
         (Ok(one), Ok(other)) => first_difference(&one, &other).map(|path| format!("input `{path}`")),
-        // One of them is not JSON of ours: they are equal only to the letter.
+        // One of them is not JSON written by this client: compare the raw texts.
         _ => (one != other).then(|| "input".to_owned()),
     }
 }
 
-/// Refuses a name that neither this program nor a living worker knows in this version, as long as somebody knows any.
+/// Refuses a name and version that neither this program nor a live worker knows, if any job is
+/// known.
 async fn check_is_known(name: &str, version: u32, route: &mut Target<'_>) -> Result<(), ClientError> {
     unknown_job(&known_jobs(route).await?, name, version).map_or(Ok(()), Err)
 }
 
-/// Every name under which this program or a living worker knows a job, as it is stored.
+/// Returns the stored names of all jobs that this program or a live worker knows.
 pub(crate) async fn known_jobs(route: &mut Target<'_>) -> Result<Vec<String>, ClientError> {
     let mut known: Vec<String> = registry::registered()
         .flat_map(|definition| {
@@ -370,7 +388,8 @@ pub(crate) async fn known_jobs(route: &mut Target<'_>) -> Result<Vec<String>, Cl
     Ok(known)
 }
 
-/// What is wrong with a name in this version, where these are all that somebody knows. Nothing where nobody knows any.
+/// Returns the error for an unknown job in this version. `None` if the job is known or no job is
+/// known.
 pub(crate) fn unknown_job(known: &[String], name: &str, version: u32) -> Option<ClientError> {
     if let Err(error) = check_job_name(name) {
         return Some(error.into());

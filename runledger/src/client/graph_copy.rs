@@ -1,4 +1,4 @@
-//! The copy of a graph that takes the place of another one.
+//! Copies of graphs that replace other graphs.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -10,7 +10,8 @@ use crate::model::state::RunState;
 use crate::store::enqueue::NewRun;
 use crate::store::graph::{self, NewEdge, NewGraph, NewNode};
 
-/// A graph to be written that is made as another was, with the state of that one. None where there is no such graph.
+/// Returns a copy of a graph to submit, and the state of the original. `None` if there is no such
+/// graph.
 pub(crate) async fn copy_of(
     connection: &mut PgConnection,
     origin_id: Uuid,
@@ -43,7 +44,7 @@ pub(crate) async fn copy_of(
     Ok(Some((state, NewGraph { run, name, nodes, edges, origin_id: Some(origin_id) })))
 }
 
-/// The same request as that of another run. What is sealed is sealed for its run.
+/// The same request for another run. A sealed payload is bound to its run, so it is sealed again.
 fn moved(run: NewRun, to: Uuid, sealer: &Sealer) -> Result<NewRun, PayloadError> {
     let place = |run_id| Place::new(run_id, PayloadKind::Input, "");
     let input = sealer.reseal(&place(run.run_id), &place(to), run.input)?;

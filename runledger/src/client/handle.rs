@@ -1,4 +1,4 @@
-//! A handle of a run: its state, its result, and the ways to influence it.
+//! A handle of a run: read its state, wait for its result, cancel, pause and resume it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -25,16 +25,17 @@ use crate::store::error::{Class, class};
 use crate::store::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
 use crate::store::pause::{self, NotPaused, Paused};
 
-/// How long the look at the end of a limited wait may take: enough for a busy database, and little for a silent one.
+/// How long `result_within` may poll after its limit: enough for a busy database, short for a
+/// silent one.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// How long a wait for a result goes on without an answer of the database.
+/// A wait for a result fails when the database has not answered for this long.
 const RIDE_OUT: Duration = Duration::from_secs(30);
 
-/// The pause before it asks again meanwhile.
+/// The pause between two polls while the database does not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// A run of the job `J`. Cheap to clone; dropping it changes nothing.
+/// A handle of a run of the job `J`. Cheap to clone; dropping it does not affect the run.
 pub struct RunHandle<J> {
     run_id: Uuid,
     created: bool,
@@ -47,9 +48,10 @@ impl<J: Job> RunHandle<J> {
         Self { run_id, created, home, marker: PhantomData }
     }
 
-    /// The handle of a run that is known by its id. The function names the job, and so the type of the result: `RunHandle::of(charge, &db, id)`.
+    /// Returns a handle of the run with this id: `RunHandle::of(charge, &db, id)`.
     ///
-    /// Asks the database nothing: whether there is such a run shows at the first question.
+    /// The function names the job and so the type of the result. This call sends no query. If the
+    /// run does not exist, the first query of the handle fails.
     pub fn of<Arguments, F>(function: F, db: &Db, run_id: Uuid) -> Self
     where
         F: DefinitionOf<Arguments, Job = J>,
@@ -58,36 +60,38 @@ impl<J: Job> RunHandle<J> {
         Self::new(run_id, false, Some(db.home()))
     }
 
-    /// The same run, asked about through this database: for a handle that was made inside a transaction.
+    /// Returns a handle of the same run that queries `db`. Use it for a handle made inside a
+    /// transaction.
     #[must_use]
     pub fn on(&self, db: &Db) -> Self {
         Self::new(self.run_id, self.created, Some(db.home()))
     }
 
-    /// The id of the run.
+    /// Returns the id of the run.
     #[must_use]
     pub fn id(&self) -> Uuid {
         self.run_id
     }
 
-    /// Whether the enqueue made the run. False where a run with this idempotency key and an equal request existed.
+    /// Whether the enqueue created the run. False if a run with the same idempotency key and an
+    /// equal request existed.
     #[must_use]
     pub fn created(&self) -> bool {
         self.created
     }
 
-    /// Where the run stands. One query.
+    /// Returns the run's state. One query.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::NoSuchRun`], or a database error.
     pub async fn state(&self) -> Result<RunState, ClientError> {
         Ok(self.end().await?.state)
     }
 
-    /// Everything about the run but its input and output. One query.
+    /// Returns everything about the run except its input and output. One query.
     ///
     /// # Errors
-    /// As [`state`](Self::state).
+    /// As for [`state`](Self::state).
     pub async fn info(&self) -> Result<RunInfo, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         inspect::run(&mut connection, self.run_id, &self.sealer())
@@ -95,39 +99,48 @@ impl<J: Job> RunHandle<J> {
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }
 
-    /// The attempts of the run, and the failed tries of its steps, oldest first. One query.
+    /// Returns the attempts of the run and the failed tries of its steps, oldest first. One query.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn attempts(&self) -> Result<Vec<AttemptInfo>, ClientError> {
         Ok(inspect::attempts(&mut *connection(self.pool()?).await?, self.run_id, &self.sealer()).await?)
     }
 
-    /// The recorded steps of the run, in the order of its code. One query.
+    /// Returns the recorded steps of the run, in the order of its code. One query.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn steps(&self) -> Result<Vec<StepInfo>, ClientError> {
         Ok(inspect::steps(&mut *connection(self.pool()?).await?, self.run_id, &self.sealer()).await?)
     }
 
-    /// Waits until the run ends and gives its output. Wakes on the commit that ends the run; holds no connection while it waits, and rides out
-    /// a database that is away for up to 30 seconds.
+    /// Waits until the run ends and returns its output.
+    ///
+    /// The commit that ends the run wakes the wait. The wait holds no connection. It survives a
+    /// database outage of up to 30 s.
     ///
     /// # Errors
-    /// [`ClientError::RunFailed`], [`RunCancelled`](ClientError::RunCancelled), [`RunBlocked`](ClientError::RunBlocked) (it may still be resumed),
-    /// [`NoSuchRun`](ClientError::NoSuchRun), [`Decode`](ClientError::Decode), [`Unreadable`](ClientError::Unreadable), or a failure of the database.
+    /// [`ClientError::RunFailed`], [`RunCancelled`](ClientError::RunCancelled),
+    /// [`RunBlocked`](ClientError::RunBlocked) (you can still resume the run),
+    /// [`NoSuchRun`](ClientError::NoSuchRun), [`Decode`](ClientError::Decode),
+    /// [`Unreadable`](ClientError::Unreadable), or a database error. For a graph without a result
+    /// node, [`NoResult`](ClientError::NoResult) if `J::Output` does not fit.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; the run goes on.
+    /// Cancel safe: dropping the future does not affect the run.
     pub async fn result(&self) -> Result<J::Output, ClientError> {
         self.wait(None).await
     }
 
-    /// As [`result`](Self::result), for at most `limit`, whether the database answers or not: a last look at the end of `limit` has a second.
+    /// Waits like [`result`](Self::result), for at most `limit`.
+    ///
+    /// The limit also holds while the database does not answer. The last poll, after `limit`, takes
+    /// at most 1 s.
     ///
     /// # Errors
-    /// As [`result`](Self::result), and [`ClientError::WaitTimedOut`] where no end is known when `limit` is over, also because the database is away.
+    /// As for [`result`](Self::result), and [`ClientError::WaitTimedOut`] if no end is known when
+    /// `limit` is over, also during a database outage.
     pub async fn result_within(&self, limit: Duration) -> Result<J::Output, ClientError> {
         let began = Instant::now();
         match tokio::time::timeout(limit.saturating_add(LAST_LOOK), self.wait(Some(limit))).await {
@@ -136,25 +149,32 @@ impl<J: Job> RunHandle<J> {
         }
     }
 
-    /// Cancels the run, and everything that goes on below it: the runs that it has started, and those that they have started. A run that no worker
-    /// holds is cancelled at once; a running one is stopped at its next await, and starts no others meanwhile.
+    /// Cancels the run and all its live descendants.
     ///
-    /// Where steps of a [saga](crate::Saga) are recorded, what they did is taken back before the run is cancelled. A run that is parked because that failed
-    /// ends by a second cancel, with the rest left undone.
+    /// A run that no worker holds is cancelled at once. A worker stops a running run at its next
+    /// await; from the request on, the run starts no children.
     ///
-    /// A run that has ended stays as it is. What it has left going on is cancelled all the same, whether it was cancelled, completed or failed.
-    ///
-    /// A transaction that has sent a signal locks the run until it ends. The call waits for the lock of this run for at most 10 seconds. Of a locked run
-    /// below it stores the request, which a worker carries out once the run is free.
-    ///
-    /// Costs a transaction for each run that it cancels, and one for each page of the runs below: up to 2,000 children of up to 50 runs.
+    /// - **Sagas**: if steps of a [saga](crate::Saga) are recorded, a worker compensates them
+    ///   before the run is cancelled. If a compensation fails, the run is blocked. A second cancel
+    ///   then ends the run and leaves the remaining compensations undone.
+    /// - **Ended runs** stay as they are. Their live descendants are still cancelled, whether the
+    ///   run completed, failed or was cancelled.
+    /// - **Locked runs**: a transaction that sent a signal locks the run until the transaction
+    ///   ends. This call waits at most 10 s for the lock of this run. For a locked descendant it
+    ///   stores a cancel request, which a worker carries out after the lock is released.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::NoSuchRun`], or a database error.
+    ///
+    /// # Cost
+    /// One transaction per cancelled run, and one per page of descendants. A page has up to 2,000
+    /// children of up to 50 runs.
     ///
     /// # Cancel safety
-    /// A dropped future may have cancelled nothing, this run, or this run and some of those below. A repetition cancels the others. Without one, a worker
-    /// cancels them within about half a minute, unless this run had ended before the call or the call had stored nothing yet.
+    /// Not cancel safe: a dropped call may have cancelled nothing, this run, or this run and some
+    /// of its descendants. Repeat the call to cancel the others. Without a repetition, a worker
+    /// cancels them within about 30 s, unless this run had already ended or the call had not yet
+    /// stored a request.
     pub async fn cancel(&self, reason: &str) -> Result<Cancelled, ClientError> {
         let reason = words(reason);
         let reason = Some(reason.as_str());
@@ -167,19 +187,25 @@ impl<J: Job> RunHandle<J> {
         Ok(done)
     }
 
-    /// Pauses the run until it is resumed. A run that no worker holds is paused at once; a running one leaves its worker at its next await, without
-    /// spending an attempt: a body that is dropped there begins anew after the resumption, a recorded step does not. The runs that it has started go on.
+    /// Pauses the run until you resume it.
     ///
-    /// Nothing is lost meanwhile: what it waited for it finds when it is resumed. It can be cancelled. A paused run stays paused, with its first reason.
+    /// A run that no worker holds is paused at once. A running run leaves its worker at its next
+    /// await and spends no attempt. A body that is dropped at that await starts again after the
+    /// resume; a recorded step does not. Children of the run keep running.
     ///
-    /// Costs a transaction of four statements.
+    /// A paused run misses nothing: it receives the events it waited for when you resume it. You
+    /// can cancel a paused run. Pausing a paused run keeps its first reason.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run has ended or is blocked, [`NotPausable`](ClientError::NotPausable) where it is a graph, a gate, or a node that waits for others,
-    /// [`NoSuchRun`](ClientError::NoSuchRun), or a failure of the database.
+    /// [`ClientError::WrongState`] if the run has ended or is blocked,
+    /// [`NotPausable`](ClientError::NotPausable) if it is a graph, a gate, or a node that waits for
+    /// its dependencies, [`NoSuchRun`](ClientError::NoSuchRun), or a database error.
+    ///
+    /// # Cost
+    /// One transaction of four statements.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have paused the run. It can be repeated.
+    /// Not cancel safe: a dropped call may still pause the run. Repeating it is safe.
     pub async fn pause(&self, reason: &str) -> Result<Paused, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         match pause::pause(&mut connection, self.run_id, &words(reason)).await? {
@@ -192,13 +218,19 @@ impl<J: Job> RunHandle<J> {
         }
     }
 
-    /// Lets a paused run go on, or a blocked one: after a fix, it is replayed against the present code. It goes on at once; one that was paused before
-    /// its instant (a delay, a retry, a sleep) waits for that. A pause that has not taken place yet does not.
+    /// Resumes a paused or blocked run.
     ///
-    /// Costs a transaction of two statements.
+    /// The run continues at once. A worker replays it against the current code, so you can resume a
+    /// blocked run after a fix. If the run was paused before its due time (a delay, a retry, a
+    /// sleep), it still waits for that time. If a requested pause has not happened yet, this call
+    /// cancels the request.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run is neither, or a failure of the database.
+    /// [`ClientError::WrongState`] if the run is neither paused nor blocked and has no pause
+    /// request, or a database error.
+    ///
+    /// # Cost
+    /// One transaction of two statements.
     pub async fn resume(&self) -> Result<(), ClientError> {
         if pause::resume(&mut *connection(self.pool()?).await?, self.run_id).await? {
             return Ok(());
@@ -271,7 +303,8 @@ impl<J: Job> RunHandle<J> {
         }
     }
 
-    /// An error about the type of a graph's result, if it has one.
+    /// The error to report if `result` cannot decode a graph's output: `NoResult` if the graph
+    /// declares no result.
     async fn unless_undeclared(&self, error: ClientError) -> Result<ClientError, ClientError> {
         let run_id = self.run_id;
         let found = existing(&mut *connection(self.pool()?).await?, &[run_id]).await?;
@@ -289,7 +322,7 @@ impl<J: Job> RunHandle<J> {
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }
 
-    /// Where it asks, unless it was made inside a transaction.
+    /// The database that the handle queries. `None` if the handle was made inside a transaction.
     pub(crate) fn home(&self) -> Option<Home> {
         self.home.clone()
     }
@@ -298,7 +331,7 @@ impl<J: Job> RunHandle<J> {
         self.home.as_ref().map(|home| &home.pool).ok_or(ClientError::Detached { run_id: self.run_id })
     }
 
-    /// What opens what is stored of the run.
+    /// The sealer that opens the run's stored payloads.
     pub(crate) fn sealer(&self) -> Sealer {
         self.home.as_ref().map(|home| home.sealer.clone()).unwrap_or_default()
     }
@@ -321,38 +354,45 @@ impl<J> fmt::Debug for RunHandle<J> {
 }
 
 impl Db {
-    /// Where a run stands, for programs that do not have the code of its job. One query.
+    /// Returns the run's state and properties, for programs without the code of its job. One query.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::NoSuchRun`], or a database error.
     pub async fn run(&self, run_id: Uuid) -> Result<RunInfo, ClientError> {
         inspect::run(&mut *connection(self.pool()).await?, run_id, self.sealer())
             .await?
             .ok_or(ClientError::NoSuchRun { run_id })
     }
 
-    /// The living workers, in the order in which they registered: those that hold their session lock or have had a heartbeat in the last 6 seconds (behind a
-    /// pooler, where there is no lock, 30). One query.
+    /// Returns the live workers, in the order of their registration. One query.
+    ///
+    /// A worker is live if it holds its session lock, or if its last heartbeat is at most 6 s old.
+    /// Behind a pooler there is no session lock, and the limit is 30 s.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn workers(&self) -> Result<Vec<inspect::WorkerInfo>, ClientError> {
         Ok(inspect::workers(&mut *connection(self.pool()).await?).await?)
     }
 
-    /// Jobs that have queued runs and no living worker that serves them, each with a hint. Such runs wait; they are never failed. One query, and another
-    /// where there are such.
+    /// Returns the jobs that have queued runs but no live worker that serves them, each with a
+    /// hint.
+    ///
+    /// Such runs wait; they do not fail. One query, and a second one if such jobs exist.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn unserved(&self) -> Result<Vec<inspect::UnservedJob>, ClientError> {
         Ok(inspect::unserved(&mut *connection(self.pool()).await?).await?)
     }
 
-    /// Asks another worker process to finish what it has and to stop. It learns of it at its next heartbeat. False where there is no such worker.
+    /// Asks another worker process to finish its claimed runs and stop.
+    ///
+    /// The worker receives the request at its next heartbeat. Returns false if no such worker
+    /// exists.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn drain_worker(&self, worker_id: i64) -> Result<bool, ClientError> {
         Ok(cancel::ask_drain(&mut *connection(self.pool()).await?, worker_id).await?)
     }

@@ -1,4 +1,4 @@
-//! Records of runs as files.
+//! Exports of recorded histories.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -13,18 +13,19 @@ use crate::model::{dependency_inputs, recorded};
 use crate::store::history::{self, Record};
 
 impl Db {
-    /// Exports the history of a run, its input and the results of its steps, for a file that a test replays. One query.
+    /// Exports the history of a run for a file that a test replays: its input and the results of
+    /// its steps.
     ///
-    /// Sealed payloads are opened, so the file holds them as plain text.
+    /// Sealed payloads are opened, so the file contains plain text. One query.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], [`ClientError::Unreadable`], or a failure of the database.
+    /// [`ClientError::NoSuchRun`], [`ClientError::Unreadable`], or a database error.
     pub async fn export(&self, run_id: Uuid) -> Result<History, ClientError> {
         export(&mut *connection(self.pool()).await?, run_id, self.sealer()).await
     }
 }
 
-/// The history of a run, with its payloads opened.
+/// Returns the history of a run with opened payloads.
 async fn export(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -41,10 +42,10 @@ async fn export(
 }
 
 impl<J: Job> RunHandle<J> {
-    /// As [`Db::export`].
+    /// Exports the history of this run, as [`Db::export`] does.
     ///
     /// # Errors
-    /// As [`Db::export`].
+    /// As for [`Db::export`].
     pub async fn export(&self) -> Result<History, ClientError> {
         let run_id = self.id();
         export(&mut *connection(self.pool()?).await?, run_id, &self.sealer()).await

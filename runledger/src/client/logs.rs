@@ -1,4 +1,4 @@
-//! What the bodies of runs have logged, read again.
+//! Reads the stored log lines of runs.
 
 use uuid::Uuid;
 
@@ -11,18 +11,23 @@ use crate::model::log::Line;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
 use crate::store::log::{LogLine, StoredLogLine, logged};
 
-/// The most lines of a page.
+/// The maximum number of lines on a page.
 const PAGE: i64 = 1000;
 
 impl Db {
-    /// What the bodies of a run have logged, where its workers [keep that](crate::App::keep_logs), from this number on, the first being 1: up to 1,000 lines. Numbers have no gaps
-    /// and never change, so whoever has read up to `n` goes on at `n + 1`. Empty where there is no more yet, and where there is no such run. One query.
+    /// Returns up to 1,000 log lines of the bodies of a run, from line number `from`. One query.
     ///
-    /// A log has 10,000 lines and 4 MiB at most: what is said later is not kept. What a workflow's code says between its steps it says again at each replay; the attempt is with each
-    /// line. The last lines of a process that is killed are lost.
+    /// The first line has number 1. Numbers have no gaps and never change, so after line `n`
+    /// continue with `n + 1`. Empty if there are no more lines yet, or if the run does not exist.
+    /// Workers store log lines only with [`App::keep_logs`](crate::App::keep_logs).
+    ///
+    /// - A log holds at most 10,000 lines and 4 MiB. Later lines are dropped.
+    /// - Workflow code between steps logs again at each replay. Each line has the number of its
+    ///   attempt.
+    /// - If a process is killed, its last lines are lost.
     ///
     /// # Errors
-    /// [`ClientError::Unreadable`], or a failure of the database.
+    /// [`ClientError::Unreadable`], or a database error.
     pub async fn logs(&self, run_id: Uuid, from: u64) -> Result<Vec<LogLine>, ClientError> {
         self.untyped(run_id).logs(from).await
     }
@@ -47,10 +52,10 @@ fn opened(sealer: &Sealer, run_id: Uuid, stored: StoredLogLine) -> Result<LogLin
 }
 
 impl<J: Job> RunHandle<J> {
-    /// What the bodies of this run have logged, as [`Db::logs`].
+    /// Returns log lines of this run, as [`Db::logs`] does.
     ///
     /// # Errors
-    /// As [`Db::logs`].
+    /// As for [`Db::logs`].
     pub async fn logs(&self, from: u64) -> Result<Vec<LogLine>, ClientError> {
         let stored = logged(&mut *connection(self.pool()?).await?, self.id(), from, PAGE).await?;
         stored.into_iter().map(|line| opened(&self.sealer(), self.id(), line)).collect()

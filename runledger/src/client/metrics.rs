@@ -1,4 +1,4 @@
-//! How the jobs of a tenant, or of all, are doing.
+//! Metrics of the jobs of one tenant or of all.
 
 use std::time::Duration;
 
@@ -7,18 +7,26 @@ use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::store::metrics::{self, Metrics};
 
-/// How many runs of each kind are looked at: some hundred milliseconds.
+/// How many runs of each kind the statement examines: some hundred milliseconds.
 const LOOK_AT: i64 = 100_000;
 
 impl Db {
-    /// How many runs there are of each tenant and job, in which states, for how long the first queued one has been due, and what has become of those that were created within this
-    /// time: how many completed, failed, were cancelled and were tried more than once, and how long they waited and took.
+    /// Returns counts of runs by tenant, job and state, and statistics of the runs created within
+    /// `window`.
     ///
-    /// For alerts and charts, once in some seconds: costs one statement, which looks at all runs that have not ended and at those of the window, 100,000 of each kind and, for those
-    /// of the window, of each tenant at most. A program that counts what its own workers do, without the database, observes them.
+    /// For each tenant and job: how many runs are in each state, and how long the first queued run
+    /// has been due. For the runs created within `window`: how many completed, failed, were
+    /// cancelled or needed more than one attempt, and how long they waited and executed.
+    ///
+    /// Use it for alerts and charts, every few seconds. To count what your own workers do, without
+    /// queries, use an observer.
     ///
     /// # Errors
-    /// A tenant that breaks the rule of names, or a failure of the database.
+    /// An invalid tenant name, or a database error.
+    ///
+    /// # Cost
+    /// One statement. It examines at most 100,000 runs of each kind: queued, claimed, waiting, and,
+    /// per tenant, created within `window`.
     pub async fn metrics(&self, scope: TenantScope, window: Duration) -> Result<Metrics, ClientError> {
         let tenants = scope.tenants()?;
         Ok(metrics::metrics(&mut *connection(self.pool()).await?, tenants, window, LOOK_AT).await?)

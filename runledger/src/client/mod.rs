@@ -1,4 +1,4 @@
-//! What a program asks of runs from outside: it enqueues them, waits for them, lists and changes them.
+//! The client side: a program enqueues runs, waits for them, lists them and changes them.
 
 #[cfg(feature = "aes-gcm")]
 pub(crate) mod codec;

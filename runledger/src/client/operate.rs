@@ -1,4 +1,4 @@
-//! What operators do to a run, and see of it, in programs that do not have the code of its job.
+//! Operations on runs for programs without the code of their jobs.
 
 use uuid::Uuid;
 
@@ -13,62 +13,79 @@ use crate::store::inspect::{AttemptInfo, StepInfo};
 use crate::store::pause::Paused;
 
 impl Db {
-    /// The attempts of a run, and the failed tries of its steps, oldest first; none where there is no such run. One query.
+    /// Returns the attempts of a run and the failed tries of its steps, oldest first. One query.
+    ///
+    /// Empty if the run does not exist.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn attempts(&self, run_id: Uuid) -> Result<Vec<AttemptInfo>, ClientError> {
         self.untyped(run_id).attempts().await
     }
 
-    /// The recorded steps of a run, in the order of its code; none where there is no such run. One query.
+    /// Returns the recorded steps of a run, in the order of its code. One query.
+    ///
+    /// Empty if the run does not exist.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn steps(&self, run_id: Uuid) -> Result<Vec<StepInfo>, ClientError> {
         self.untyped(run_id).steps().await
     }
 
-    /// Cancels a run, and everything that goes on below it, as [`RunHandle::cancel`](crate::RunHandle::cancel) does, at its cost.
+    /// Cancels a run and all its live descendants, as
+    /// [`RunHandle::cancel`](crate::RunHandle::cancel) does.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::NoSuchRun`], or a database error.
+    ///
+    /// # Cost
+    /// As for [`RunHandle::cancel`](crate::RunHandle::cancel).
     ///
     /// # Cancel safety
-    /// As that of [`RunHandle::cancel`](crate::RunHandle::cancel): a dropped future may have cancelled a part, and can be repeated.
+    /// As for [`RunHandle::cancel`](crate::RunHandle::cancel): a dropped call may have cancelled a
+    /// part. Repeating it is safe.
     pub async fn cancel(&self, run_id: Uuid, reason: &str) -> Result<Cancelled, ClientError> {
         self.untyped(run_id).cancel(reason).await
     }
 
-    /// Pauses a run until it is resumed, as [`RunHandle::pause`](crate::RunHandle::pause) does, at its cost.
+    /// Pauses a run until you resume it, as [`RunHandle::pause`](crate::RunHandle::pause) does.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`], [`NotPausable`](ClientError::NotPausable), [`NoSuchRun`](ClientError::NoSuchRun), or a failure of the database.
+    /// [`ClientError::WrongState`], [`NotPausable`](ClientError::NotPausable),
+    /// [`NoSuchRun`](ClientError::NoSuchRun), or a database error.
+    ///
+    /// # Cost
+    /// As for [`RunHandle::pause`](crate::RunHandle::pause).
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have paused the run. It can be repeated.
+    /// Not cancel safe: a dropped call may still pause the run. Repeating it is safe.
     pub async fn pause(&self, run_id: Uuid, reason: &str) -> Result<Paused, ClientError> {
         self.untyped(run_id).pause(reason).await
     }
 
-    /// Lets a paused or blocked run go on, as [`RunHandle::resume`](crate::RunHandle::resume) does, at its cost.
+    /// Resumes a paused or blocked run, as [`RunHandle::resume`](crate::RunHandle::resume) does.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run is neither, [`NoSuchRun`](ClientError::NoSuchRun), or a failure of the database.
+    /// [`ClientError::WrongState`] if the run is neither paused nor blocked and has no pause
+    /// request, [`NoSuchRun`](ClientError::NoSuchRun), or a database error.
+    ///
+    /// # Cost
+    /// As for [`RunHandle::resume`](crate::RunHandle::resume).
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have resumed the run. Where it has, a repetition is refused.
+    /// Not cancel safe: a dropped call may still resume the run. A repetition is then refused.
     pub async fn resume(&self, run_id: Uuid) -> Result<(), ClientError> {
         self.untyped(run_id).resume().await
     }
 
-    /// A handle whose type says nothing of the run: nothing that is asked of it here reads a result.
+    /// Returns a handle without a result type, for methods that do not read the result.
     pub(crate) fn untyped(&self, run_id: Uuid) -> RunHandle<Untyped> {
         RunHandle::new(run_id, false, Some(self.home()))
     }
 }
 
-/// The job of a run of which nothing is known.
+/// The job of a run about which nothing is known.
 #[derive(Debug)]
 pub(crate) struct Untyped;
 

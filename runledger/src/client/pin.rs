@@ -1,4 +1,4 @@
-//! Moving runs between versions of their code.
+//! Moves runs between versions of their code.
 
 use uuid::Uuid;
 
@@ -11,48 +11,54 @@ use crate::model::version::FIRST;
 use crate::store::pin::{self, PinInfo, Pinned};
 
 impl Db {
-    /// Moves a run to another version of its job's code, newer or older, on purpose: from then on only workers that serve that version take it, and its
-    /// record is replayed by that code. True where it was of another version before. [`pins`](Self::pins) tells of it.
+    /// Moves a run to another version of its job's code, newer or older.
     ///
-    /// Whether the code of that version follows what the run has on record is not asked here: [`App::verify`](crate::App::verify) of a program with that
-    /// version says so before, and where it does not, the run is blocked and can be moved back. A blocked or paused run stays so until it is resumed.
+    /// From then on only workers that serve that version claim the run, and that version replays
+    /// its history. Returns true if the run had another version before. [`pins`](Self::pins) lists
+    /// the moves. A blocked or paused run stays so until you resume it.
     ///
-    /// Costs a transaction of three statements.
+    /// This call does not check whether that version fits the recorded history.
+    /// [`App::verify`](crate::App::verify), in a program with that version, checks it beforehand.
+    /// If it does not fit, the run is blocked, and you can move it back.
     ///
     /// # Errors
-    /// [`ClientError::RunIsRunning`] where a worker holds the run: pause it before. [`ClientError::WrongState`] where it has ended,
-    /// [`ClientError::PartHasNoVersions`] of a graph, a gate or a map node, [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::RunIsRunning`] if a worker holds the run: pause it first.
+    /// [`ClientError::WrongState`] if the run has ended, [`ClientError::PartHasNoVersions`] for a
+    /// graph, a gate or a map node, [`ClientError::NoSuchRun`], or a database error.
+    ///
+    /// # Cost
+    /// One transaction of three statements.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have moved the run. It can be repeated.
+    /// Not cancel safe: a dropped call may still move the run. Repeating it is safe.
     pub async fn pin(&self, run_id: Uuid, version: u32) -> Result<bool, ClientError> {
         let mut connection = connection(self.pool()).await?;
         moved(run_id, pin::pin(&mut connection, run_id, version.max(FIRST)).await?)
     }
 
-    /// When a run was moved to another version of its code, the first time first. One query.
+    /// Returns the moves of a run between versions of its code, oldest first. One query.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn pins(&self, run_id: Uuid) -> Result<Vec<PinInfo>, ClientError> {
         Ok(pin::pins(&mut *connection(self.pool()).await?, run_id).await?)
     }
 }
 
 impl<J: Job> RunHandle<J> {
-    /// As [`Db::pin`].
+    /// Moves this run to another version, as [`Db::pin`] does.
     ///
     /// # Errors
-    /// As [`Db::pin`].
+    /// As for [`Db::pin`].
     pub async fn pin(&self, version: u32) -> Result<bool, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         moved(self.id(), pin::pin(&mut connection, self.id(), version.max(FIRST)).await?)
     }
 
-    /// As [`Db::pins`].
+    /// Returns the moves of this run, as [`Db::pins`] does.
     ///
     /// # Errors
-    /// As [`Db::pins`].
+    /// As for [`Db::pins`].
     pub async fn pins(&self) -> Result<Vec<PinInfo>, ClientError> {
         Ok(pin::pins(&mut *connection(self.pool()?).await?, self.id()).await?)
     }

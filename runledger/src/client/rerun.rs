@@ -1,5 +1,7 @@
-//! Another go at a run: again from the start, from one of its steps, or from where it failed. A run that has ended never changes, so each is a new one,
-//! linked to the old one by its origin.
+//! Creates new runs from old ones: rerun from the start, fork at a step, or revive a failed run.
+//!
+//! A run that has ended never changes. Each operation creates a new run, linked to the old one as
+//! its origin.
 
 use std::collections::HashMap;
 
@@ -27,20 +29,25 @@ use crate::store::link::{
 use crate::store::session::BEGIN;
 use crate::store::write::commit;
 
-/// How many keys an error names where none is near the one that was given.
+/// How many keys an error lists if no key is similar to the requested one.
 const KEYS_SHOWN: usize = 8;
 
 impl<J: Job> RunHandle<J> {
-    /// Runs an ended run again, from the start: a new run with the same job, input, options, queue, priority and tenant, without the idempotency key and
-    /// without the parent. It starts at once: a `delay` or `start_at` of the old one is over.
+    /// Creates a new run that executes an ended run again from the start.
     ///
-    /// Each call makes another run. Costs a query and a statement.
+    /// The new run has the same job, input, options, queue, priority and tenant. It has no
+    /// idempotency key and no parent. It starts at once: a `delay` or `start_at` of the old run
+    /// does not apply. Each call creates another run.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run goes on, [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::WrongState`] if the run is live, [`ClientError::BelongsToGraph`],
+    /// [`ClientError::NoSuchRun`], or a database error.
+    ///
+    /// # Cost
+    /// One query and one statement.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have made the run.
+    /// Not cancel safe: a dropped call may still create the run.
     pub async fn rerun(&self) -> Result<Self, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         let origin = self.origin(&mut connection).await?;
@@ -61,32 +68,43 @@ impl<J: Job> RunHandle<J> {
         self.linked(&mut connection, whole, Begin::Anew).await
     }
 
-    /// Goes on from one of the recorded steps of a run, whatever its state: a new run that has on record what was claimed before that step, and does that
-    /// step and what follows anew. Of other branches it has what they did without having seen that step's result. A value of [`now`](crate::Wf::now),
-    /// [`uuid`](crate::Wf::uuid), [`random`](crate::Wf::random) or [`patched`](crate::Wf::patched) all branches see as soon as one has asked for it: where
-    /// that is to be asked for anew beside them, the new run goes on behind the last result that any of them was given before, and does again what they had
-    /// begun since. The signals that were sent to the old
-    /// run are the new one's too: those that no kept step has taken it takes. The old run is not touched: what it still does, it does beside the new one.
+    /// Creates a new run that keeps the recorded steps before `step_key` and executes from there.
     ///
-    /// The new run has none of the old run's progress: each step that it executes begins at its start.
+    /// The original run is not changed and keeps running if it is live. It may be in any state.
+    /// Each call creates another run.
     ///
-    /// A child that the kept steps have started stays the child of the old run, and is cancelled with that one alone, also where that fails; the new run, where it waits for its
-    /// end, looks every 5 seconds. Only where it has failed or was cancelled, and no kept step has seen that, another go at it takes its place, as in
-    /// [`revive`](Self::revive).
-    ///
-    /// What the kept steps of a [saga](crate::Saga) did is done once, and both runs rest on it. The code of the new run can take it back:
-    /// [`Saga::undo`](crate::Saga::undo) does so once the old run has ended, unless that one or another fork of it has taken it back already, and until then parks the new
-    /// run. Where the new run fails or is cancelled, only what it did itself is taken back: the old run may have completed with the rest. An old run that
-    /// goes on and then fails takes back what it did, also what a fork rests on. What is taken back already, or about to be, cannot be kept: fork from a step
-    /// before it.
-    ///
-    /// Each call makes another run. Costs a query and a statement, and a query for each depth of children.
+    /// - **Parallel branches** keep the steps that did not depend on the result of `step_key`.
+    /// - **Recorded values**: once one branch requests a value of [`now`](crate::Wf::now),
+    ///   [`uuid`](crate::Wf::uuid), [`random`](crate::Wf::random) or
+    ///   [`patched`](crate::Wf::patched), every branch may have seen it. If the new run would
+    ///   request such a value again in parallel with other branches, it keeps only the steps that
+    ///   started before the last result any branch received before that request. It executes the
+    ///   later ones again.
+    /// - **Signals** of the original are copied. The new run receives those that no kept step
+    ///   consumed.
+    /// - **Progress** is not copied: each step that the new run executes starts from its beginning.
+    /// - **Children** that kept steps started stay children of the original. They are cancelled
+    ///   only with the original, also when it fails. If the new run awaits one, it polls every 5 s.
+    ///   Exception: a child that failed or was cancelled, and whose end no kept step has seen, is
+    ///   replaced as in [`revive`](Self::revive).
+    /// - **Sagas**: the effects of the kept steps exist once, and both runs rely on them. If the
+    ///   new run fails or is cancelled, it compensates only its own steps, because the original may
+    ///   have completed. [`Saga::undo`](crate::Saga::undo) in the new run compensates kept steps
+    ///   after the original has ended, unless the original or another fork did so already; until
+    ///   then the new run is blocked. If the original fails later, it compensates its own steps,
+    ///   including those that a fork relies on.
+    /// - **Compensated steps** cannot be kept. Fork from a step before them. The same holds for
+    ///   steps that the original is about to compensate.
     ///
     /// # Errors
-    /// [`ClientError::UnknownStep`], [`ClientError::StepCompensated`], [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::UnknownStep`], [`ClientError::StepCompensated`],
+    /// [`ClientError::BelongsToGraph`], [`ClientError::NoSuchRun`], or a database error.
+    ///
+    /// # Cost
+    /// One query and one statement, plus one query per level of children.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have made the run.
+    /// Not cancel safe: a dropped call may still create the run.
     pub async fn fork(&self, step_key: &str) -> Result<Self, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         loop {
@@ -116,25 +134,34 @@ impl<J: Job> RunHandle<J> {
         self.linked(connection, Whole { links, remade, origin: Kept::of(&origin) }, Begin::AtStep).await
     }
 
-    /// Tries a failed or cancelled run again from where it ended: a new run with all its recorded steps but the failures that ended it, so that these are
-    /// tried again with fresh attempts, and with the progress of the old one and the signals that were sent to it. Children that failed or were cancelled, and
-    /// whose end the run has not worked with, are revived with it; a graph is submitted once more, and all of it runs anew.
+    /// Creates a new run that continues a failed or cancelled run from where it ended.
     ///
-    /// Once: the id of the new run follows from that of the old one, and whoever comes later is given the same run,
-    /// [`created`](Self::created) being false. The state is the one in which the run was shown to whoever decides. The run must be quiet: all that it has
-    /// started has ended. What goes on below a run that fails or is cancelled is cancelled, which takes a moment.
+    /// The new run keeps all recorded steps, except the failures that ended the old run: those
+    /// steps execute again with fresh attempts. The progress and the signals of the old run are
+    /// copied. Children that failed or were cancelled are revived too, if no kept step has seen
+    /// their end. A child graph is submitted again and executes completely.
     ///
-    /// A run whose compensations have run is not revived: what its steps did is not there any more. Run it again. What its own code had taken back by
-    /// [`Saga::undo`](crate::Saga::undo) before it failed stays taken back, once.
+    /// A run is revived at most once: the id of the new run follows from the id of the old one. A
+    /// second call returns the same run, with [`created`](Self::created) false. `expected` is the
+    /// state of the run as you saw it when you decided to revive it.
     ///
-    /// Costs two queries and a statement, and a query for each depth of children.
+    /// All descendants of the run must have ended. The descendants of a failed or cancelled run are
+    /// cancelled, which takes a moment.
+    ///
+    /// You cannot revive a run whose compensations have run, because the effects of its steps are
+    /// gone. Use [`rerun`](Self::rerun). Steps that the code compensated by
+    /// [`Saga::undo`](crate::Saga::undo) before the run failed stay compensated, once.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run is not in that state, or it is neither failed nor cancelled; [`ClientError::DescendantsRunning`]; [`ClientError::CompensationsRan`];
-    /// [`ClientError::NoSuchRun`]; or a failure of the database.
+    /// [`ClientError::WrongState`] if the run is not in the state `expected`, or is neither failed
+    /// nor cancelled; [`ClientError::DescendantsRunning`]; [`ClientError::CompensationsRan`];
+    /// [`ClientError::BelongsToGraph`]; [`ClientError::NoSuchRun`]; or a database error.
+    ///
+    /// # Cost
+    /// Two queries and one statement, plus one query per level of children.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have made the run. Repeating it gives the same run.
+    /// A dropped call may still create the run. Repeating it returns the same run.
     pub async fn revive(&self, expected: RunState) -> Result<Self, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         let origin = self.origin(&mut connection).await?;
@@ -147,7 +174,7 @@ impl<J: Job> RunHandle<J> {
         self.linked(&mut connection, Whole { links, remade, origin: kept }, Begin::AtEnd).await
     }
 
-    /// Every reason against a revive.
+    /// Checks every reason that forbids a revive.
     async fn check_revivable(
         &self,
         connection: &mut PgConnection,
@@ -187,7 +214,7 @@ impl<J: Job> RunHandle<J> {
         begin: Begin,
     ) -> Result<Self, ClientError> {
         let Some(first) = links.first().map(|link| link.run_id) else { return Ok(self.clone()) };
-        // What is sealed is sealed for its run.
+        // A sealed payload is bound to its run, so the copy must be sealed again.
         for made in links.iter_mut().filter(|link| link.is_sealed) {
             let held = payloads(connection, made.origin_id).await?;
             let sealed = reseal(made, held, begin, made.run_id == first, &self.sealer());
@@ -223,9 +250,9 @@ fn is_revivable(state: RunState) -> bool {
     matches!(state, RunState::Failed | RunState::Cancelled)
 }
 
-/// What is made in one go.
+/// The runs that one transaction creates.
 struct Whole {
-    /// The run, and those below it.
+    /// The run and its descendants.
     links: Vec<Link>,
     remade: Vec<Remade>,
     origin: Kept,
@@ -233,9 +260,9 @@ struct Whole {
 
 /// The properties of the original run that the new run depends on.
 struct Kept {
-    /// The slice that the steps are of.
+    /// The slice that the kept steps belong to.
     slice: i32,
-    /// Whether it has an active key, as the new run.
+    /// Whether the original has an active key, and so the new run.
     has_active_key: bool,
 }
 
@@ -245,15 +272,15 @@ impl Kept {
     }
 }
 
-/// A graph that takes the place of one that a run has started: all of it runs anew.
+/// A graph that replaces a child graph. All of its nodes execute again.
 struct Remade {
     run_id: Uuid,
     origin_id: Uuid,
     parent_id: Uuid,
 }
 
-/// The new run, and those that take the places of failed and cancelled children whose end the kept steps do not know; and graphs that do. The id of each is the
-/// one that its parent would give it.
+/// Returns the new run, and the replacements of its failed and cancelled children and child graphs
+/// whose end no kept step has seen. Each replacement has the id that its parent would give it.
 async fn with_children(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -303,7 +330,7 @@ async fn with_children(
     Ok((links, remade))
 }
 
-/// Seals what a run takes over from its origin for the run.
+/// Seals the payloads that a run copies from its origin.
 fn reseal(
     link: &mut Link,
     held: Payloads,

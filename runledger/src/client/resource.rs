@@ -1,26 +1,38 @@
-//! Resources that runs need permits of, as operators see them.
+//! Operator access to resources and their permits.
 
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::model::name::{check_key, check_text};
 use crate::store::resource::{self, Resource};
 
-/// How many resources a page has at most.
+/// The maximum number of resources on a page.
 const PAGE: i64 = 1_000;
 
 impl Db {
-    /// Says how many permits there are of a resource: of the runs that [need one](crate::Call::resource), so many are with workers at the same time. It holds for every worker at its
-    /// next claim, and until somebody says otherwise: a deploy does not undo it. Gives what was said before.
+    /// Sets the number of permits of a resource: the maximum number of concurrent attempts that use
+    /// it.
     ///
-    /// `0` lets no run start that needs one; `None` forgets what was said, which is as `1`. Attempts that have a permit keep it: where there are more of them than permits now, no
-    /// run starts until enough of them have ended. One statement. A claim of runs that need a permit looks at each permit of the
-    /// resource, so some thousands cost some milliseconds.
+    /// It limits the runs whose calls name [the resource](crate::Call::resource). Every worker
+    /// applies it at its next claim. It survives deploys and lasts until you change it. Returns the
+    /// previous setting.
+    ///
+    /// | `permits` | effect |
+    /// |---|---|
+    /// | `0` | no run that uses the resource starts |
+    /// | `None` | removes the setting; the default is `1` |
+    ///
+    /// Attempts that hold a permit keep it. If more attempts hold permits than are now allowed, no
+    /// run starts until enough of them have ended.
     ///
     /// # Errors
-    /// A name that breaks the rule of keys; more permits than 10,000; a failure of the database.
+    /// An invalid resource name, more than 10,000 permits, or a database error.
+    ///
+    /// # Cost
+    /// One statement. A claim of runs that use the resource reads each of its permits, so a few
+    /// thousand permits cost a few milliseconds.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have said it. It can be repeated.
+    /// Not cancel safe: a dropped call may still change the setting. Repeating it is safe.
     pub async fn set_permits(
         &self,
         resource: &str,
@@ -37,7 +49,10 @@ impl Db {
         Ok(resource::set_permits(&mut *connection(self.pool()).await?, resource, permits).await?)
     }
 
-    /// The resources of which permits were said or taken, or that queued runs need, by name: at most 1,000, and the next ones `after` the last name. One query.
+    /// Returns the resources, by name: at most 1,000, starting after the name `after`. One query.
+    ///
+    /// It lists resources whose permits were set or ever taken, and resources that queued runs
+    /// need.
     ///
     /// # Errors
     /// The name contains a NUL character, or the database failed.
@@ -48,5 +63,5 @@ impl Db {
     }
 }
 
-/// The most permits of a resource.
+/// The maximum number of permits of a resource.
 const MOST: u32 = 10_000;

@@ -1,4 +1,4 @@
-//! Lists of runs, and looks at one, of those tenants that the caller names.
+//! Lists of runs, and queries for one run, within the tenants that the caller names.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -17,31 +17,32 @@ use crate::model::timestamp::Timestamp;
 use crate::store::inspect::RunInfo;
 use crate::store::runs::{Spot, Wanted, runs};
 
-/// How many runs a page has at most, and by default.
+/// The maximum and the default number of runs on a page.
 const MOST: u16 = 1_000;
 const DEFAULT: u16 = 100;
 
-/// How many runs are looked at for a page where not all of them are wanted: some milliseconds.
+/// How many runs a filtered page examines at most: a few milliseconds.
 const LOOK_AT: u16 = 2_000;
 
-/// Whose runs are meant. It is always said: what was forgotten must not mean everybody's.
+/// Whose runs a query covers. It is always explicit, so that a forgotten tenant does not mean
+/// everyone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TenantScope {
-    /// Those of one tenant.
+    /// The runs of one tenant.
     Tenant(String),
-    /// Those of no tenant.
+    /// The runs without a tenant.
     Global,
-    /// Those of every tenant, and of none.
+    /// All runs, with and without a tenant.
     All,
 }
 
 impl TenantScope {
-    /// The runs of one tenant.
+    /// Covers the runs of one tenant.
     pub fn tenant(name: impl Into<String>) -> Self {
         Self::Tenant(name.into())
     }
 
-    /// The tenants, as they are stored; none: every one.
+    /// Returns the tenants as they are stored. `None` means every tenant.
     pub(crate) fn tenants(self) -> Result<Option<Vec<String>>, ClientError> {
         self.check()?;
         Ok(match self {
@@ -51,7 +52,7 @@ impl TenantScope {
         })
     }
 
-    /// An empty name is no tenant, and must not mean the runs of none.
+    /// An empty name is not a tenant. It must not mean the runs without a tenant.
     fn check(&self) -> Result<(), ClientError> {
         match self {
             Self::Tenant(name) => Ok(check_key("tenant", name)?),
@@ -69,8 +70,7 @@ impl TenantScope {
 }
 
 impl Db {
-    /// The runs of a tenant, of none, or of all, the latest first: a page of them, and the place where the next begins. Await what this gives, with or without
-    /// saying more.
+    /// Lists runs, newest first, in pages. Await the returned value, with or without filters.
     ///
     /// ```no_run
     /// # use runledger::prelude::*;
@@ -88,20 +88,29 @@ impl Db {
     /// # }
     /// ```
     ///
-    /// Runs that are created meanwhile stand before the first page; none is left out or given twice. Costs one statement, which looks at as many runs as it
-    /// gives, or, where a job, a queue or a state is wanted, at 2,000 at most: so a page may have fewer runs than its limit, or none, and there are others behind
-    /// it as long as it has a `next`. With [`TenantScope::All`] it looks at so many of each tenant.
+    /// Runs created between two pages appear before the first page. No run is skipped or returned
+    /// twice.
     ///
     /// # Errors
-    /// The tenant is not a valid name, the job or queue contains a NUL character, or the database failed.
+    /// The tenant is not a valid name, the job or queue contains a NUL character, or the database
+    /// failed.
+    ///
+    /// # Cost
+    /// One statement. Without filters it examines as many runs as it returns. With a job, queue or
+    /// state filter it examines at most 2,000. So a page may have fewer runs than its limit, or
+    /// none; more pages follow as long as it has a `next`. With [`TenantScope::All`], the statement
+    /// examines this number of runs per tenant.
     pub fn runs(&self, scope: TenantScope) -> ListRuns {
         ListRuns { db: self.clone(), scope, wanted: Wanted::default(), limit: DEFAULT }
     }
 
-    /// Where a run stands, as [`run`](Self::run) tells it, if it is of such a tenant: that there is one of another is not told. One query.
+    /// Returns the run's state and properties, as [`run`](Self::run) does, if the run is within
+    /// `scope`.
+    ///
+    /// A run of another tenant gives the same error as a missing run. One query.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], the name of a tenant that breaks the rule, or a failure of the database.
+    /// [`ClientError::NoSuchRun`], an invalid tenant name, or a database error.
     pub async fn run_within(&self, scope: &TenantScope, run_id: Uuid) -> Result<RunInfo, ClientError> {
         scope.check()?;
         let run = self.run(run_id).await?;
@@ -109,7 +118,7 @@ impl Db {
     }
 }
 
-/// A list of runs that is about to be read: await it.
+/// A list of runs that is not read yet: await it.
 #[must_use = "nothing is read until it is awaited"]
 #[derive(Clone, Debug)]
 pub struct ListRuns {
@@ -120,32 +129,33 @@ pub struct ListRuns {
 }
 
 impl ListRuns {
-    /// Only runs of this job, under any of its names that this program knows and in any version. Said again: of that one too.
+    /// Returns only runs of this job, under any name that this program knows, in any version.
+    /// Repeated calls add jobs.
     pub fn job(mut self, name: &str) -> Self {
         let names = registry::names_of(name);
         self.wanted.jobs.get_or_insert_default().extend(names);
         self
     }
 
-    /// Only runs of this queue. Said again: of that one too.
+    /// Returns only runs of this queue. Repeated calls add queues.
     pub fn queue(mut self, name: impl Into<String>) -> Self {
         self.wanted.queues.get_or_insert_default().push(name.into());
         self
     }
 
-    /// Only runs in this state. Said again: in that one too.
+    /// Returns only runs in this state. Repeated calls add states.
     pub fn state(mut self, state: RunState) -> Self {
         self.wanted.states.get_or_insert_default().push(state.to_string());
         self
     }
 
-    /// How many runs a page has at most: from 1 to 1,000, 100 where nothing is said.
+    /// The maximum number of runs on a page: 1 to 1,000, default 100.
     pub fn limit(mut self, limit: u16) -> Self {
         self.limit = limit.clamp(1, MOST);
         self
     }
 
-    /// From where the page before has ended.
+    /// Starts after the previous page.
     pub fn after(mut self, place: RunCursor) -> Self {
         self.wanted.before = Some(place.0);
         self
@@ -177,21 +187,24 @@ impl IntoFuture for ListRuns {
     }
 }
 
-/// Some runs of a list.
+/// A page of a list of runs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunsPage {
-    /// The latest first. None of them may be wanted, though there are others behind.
+    /// The runs, newest first. May be empty even if `next` is set.
     pub runs: Vec<RunInfo>,
-    /// Where the next page begins; none where there is none.
+    /// Where the next page starts. `None` after the last page.
     pub next: Option<RunCursor>,
 }
 
-/// A place in a list of runs: as text it goes through a URL and comes back by [`str::parse`]. It is a place in time, whatever runs are wanted.
+/// A cursor in a list of runs.
+///
+/// Its text form fits in a URL; [`str::parse`] reads it back. It is a point in time and does not
+/// depend on the filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunCursor(Spot);
 
-/// A text that is no place in a list of runs.
+/// A text that is not a cursor in a list of runs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is no place in a list of runs; give back what `RunsPage::next` was as text")]
 pub struct InvalidRunCursor(String);

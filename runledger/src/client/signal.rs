@@ -1,4 +1,4 @@
-//! Signals: values that somebody outside sends to a run.
+//! Signals: values that a program sends to a run from outside.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -23,23 +23,31 @@ use crate::model::payload::{PayloadKind, Place, Plain, Sealer};
 use crate::store::error::{Class, class};
 use crate::store::signal::{MOST_LEFT, NewSignal, Sending, send, send_alone};
 
-/// How often a signal that is sent on a pool is sent again when the server or the network is in the way. Its key makes that safe.
+/// How often a signal on a pool is sent if the server or the network fails. Its key makes repeating
+/// safe.
 const TRIES: u32 = 4;
 
-/// The delay before such a repetition; it doubles.
+/// The delay before the first repetition. It doubles each time.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 
 impl<J: Job> RunHandle<J> {
-    /// Sends a value to the run, which takes it by [`Wf::signal`](crate::Wf::signal) of the same name, now or later. Signals of one name are taken in the
-    /// order in which they were sent, each once. Await what this gives, or [`send`](SendSignal::send) it in a transaction.
+    /// Sends a value to the run, which receives it by [`Wf::signal`](crate::Wf::signal) of the same
+    /// name.
     ///
-    /// Costs a transaction of two statements. While one is being sent, others to the same run wait for it.
+    /// The run may receive it now or later. It receives the signals of one name in the order of
+    /// sending, each once. Await the returned value, or [`send`](SendSignal::send) it in a
+    /// transaction.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run has ended, or what its steps did is being taken back, so that it will end in that state;
-    /// [`TakesNoSignals`](ClientError::TakesNoSignals) where it is of a job, [`PartTakesNoSignals`](ClientError::PartTakesNoSignals) of a graph; [`NoSuchRun`](ClientError::NoSuchRun); [`TooManySignals`](ClientError::TooManySignals) where
-    /// 10,000 of the name are left; [`SignalConflict`](ClientError::SignalConflict); [`EncodeSignal`](ClientError::EncodeSignal); a name that breaks a rule;
-    /// or a failure of the database.
+    /// [`ClientError::WrongState`] if the run has ended or is compensating its steps on its way to
+    /// an end; [`TakesNoSignals`](ClientError::TakesNoSignals) if it is a run of a job;
+    /// [`PartTakesNoSignals`](ClientError::PartTakesNoSignals) if it is a graph or a part of one;
+    /// [`NoSuchRun`](ClientError::NoSuchRun); [`TooManySignals`](ClientError::TooManySignals) if
+    /// 10,000 signals of the name are unreceived; [`SignalConflict`](ClientError::SignalConflict);
+    /// [`EncodeSignal`](ClientError::EncodeSignal); an invalid name; or a database error.
+    ///
+    /// # Cost
+    /// One transaction of two statements. Concurrent signals to the same run wait for each other.
     ///
     /// ```no_run
     /// # use runledger::prelude::*;
@@ -57,14 +65,20 @@ impl<J: Job> RunHandle<J> {
 }
 
 impl Db {
-    /// Sends a value to a run that is known by its id, as [`RunHandle::signal`] does. To a run of a job it is sent too, which has no use for it: an id tells nothing of that. A graph,
-    /// a gate and a map node refuse it, with [`ClientError::PartTakesNoSignals`].
+    /// Sends a value to the run with this id, as [`RunHandle::signal`] does.
+    ///
+    /// The id does not say whether the run is of a job. A signal to a run of a job is stored but
+    /// never received.
+    ///
+    /// # Errors
+    /// As for [`RunHandle::signal`], without `TakesNoSignals`. A graph, a gate and a map node
+    /// refuse signals with [`ClientError::PartTakesNoSignals`].
     pub fn signal<T: Serialize + ?Sized>(&self, run_id: Uuid, name: &str, payload: &T) -> SendSignal {
         SendSignal::new(run_id, Some(self.home()), name, payload)
     }
 }
 
-/// A signal that is about to be sent: await it, or [`send`](Self::send) it in a transaction.
+/// A signal that is not sent yet: await it, or [`send`](Self::send) it in a transaction.
 #[must_use = "a signal is not sent until it is awaited"]
 pub struct SendSignal {
     run_id: Uuid,
@@ -72,16 +86,17 @@ pub struct SendSignal {
     name: String,
     payload: Result<Plain, EncodeError>,
     idempotency_key: Option<String>,
-    /// The name of the job, where its run has no code that could take it.
+    /// The name of the job, if the run is of a job and so has no code that could receive the
+    /// signal.
     to_a_job: Option<&'static str>,
 }
 
-/// What became of a signal.
+/// Whether this call sent the signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalReceipt {
-    /// It is sent.
+    /// This call sent the signal.
     Now,
-    /// It had been sent before, under this idempotency key.
+    /// An earlier call sent a signal with this idempotency key.
     Before,
 }
 
@@ -91,27 +106,33 @@ impl SendSignal {
         Self { run_id, home, name, payload, idempotency_key: None, to_a_job: None }
     }
 
-    /// A signal whose payload is encoded already.
+    /// Returns a signal whose payload is already encoded.
     #[cfg(feature = "testing")]
     pub(crate) fn ready(run_id: Uuid, name: &str, payload: Plain) -> Self {
         let (name, payload) = (name.to_owned(), Ok(payload));
         Self { run_id, home: None, name, payload, idempotency_key: None, to_a_job: None }
     }
 
-    /// At most one signal of this run, name and key is kept: a repetition changes nothing, also after the first has been taken. 1 to 256 bytes.
+    /// Sends at most one signal with this run, name and key. 1 to 256 bytes.
+    ///
+    /// A repetition changes nothing, even after the run received the first signal.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
         self
     }
 
-    /// Sends it on another pool, or in the caller's open transaction: then it is sent if and only if that commits, and until then the run can neither park
-    /// itself nor be signalled by others.
+    /// Sends the signal on another pool, or in the caller's open transaction.
+    ///
+    /// In a transaction, the signal is sent if and only if the transaction commits. Until then the
+    /// run cannot suspend, and other signals to it wait.
     ///
     /// # Errors
-    /// As [`RunHandle::signal`], and [`ClientError::Isolation`] in a transaction above `read committed`.
+    /// As for [`RunHandle::signal`], and [`ClientError::Isolation`] in a transaction above
+    /// `read committed`.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have sent the signal. With an idempotency key it can be repeated.
+    /// Not cancel safe: a dropped call may still send the signal. Repeating it is safe with an
+    /// idempotency key.
     pub async fn send<'c, V: EnqueueTarget<'c>>(self, via: V) -> Result<SignalReceipt, ClientError> {
         not_between_steps()?;
         let mut route = via.via();
@@ -140,7 +161,7 @@ impl SendSignal {
             check_key("idempotency key", key)?;
         }
         let Self { run_id, name, .. } = self;
-        // So that a repetition after a lost reply is known as one.
+        // A key identifies a repetition after a lost reply.
         let idempotency_key = self.idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string());
         let key = key_of(&name, &idempotency_key);
         let place = Place::new(run_id, PayloadKind::Signal, &key);
@@ -194,7 +215,7 @@ fn signalled(sending: Sending, signal: &NewSignal, sealer: &Sealer) -> Result<Si
     match sending {
         Sending::Done => Ok(SignalReceipt::Now),
         Sending::Earlier(earlier) => {
-            // No two texts are sealed alike, so both are opened.
+            // Equal texts seal to different bytes, so both are opened.
             let key = key_of(&signal.name, &signal.idempotency_key);
             let place = Place::new(run_id, PayloadKind::Signal, &key);
             let both = sealer.open(&place, earlier);

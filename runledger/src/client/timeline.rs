@@ -1,4 +1,4 @@
-//! What has happened to a run.
+//! The timeline of a run.
 
 use uuid::Uuid;
 
@@ -8,26 +8,30 @@ use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
 use crate::store::run_timeline::{TimelineEntry, happened};
 
-/// How much is given at most.
+/// The maximum number of entries.
 const MOST: i64 = 10_000;
 
 impl Db {
-    /// What has happened to a run, oldest first: its creation, its attempts with their workers, steps, signals, children, decisions, requests, and where it stands or how it ended. It is put
-    /// together of the rows that the run has anyway, so nothing is written for it; what a row replaces (an earlier wait) is not told. 10,000 entries at most; empty where there is no
-    /// such run. One query.
+    /// Returns the events of a run, oldest first. One query.
+    ///
+    /// The timeline contains the creation, the attempts with their workers, steps, signals,
+    /// children, decisions, requests, and the current state or the outcome. It is computed from
+    /// rows that the run has anyway, so it costs no extra writes. Data that a later row replaced,
+    /// such as an earlier wait, is missing. It has at most 10,000 entries, and is empty if the run
+    /// does not exist.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn timeline(&self, run_id: Uuid) -> Result<Vec<TimelineEntry>, ClientError> {
         self.untyped(run_id).timeline().await
     }
 }
 
 impl<J: Job> RunHandle<J> {
-    /// What has happened to this run, as [`Db::timeline`].
+    /// Returns the events of this run, as [`Db::timeline`] does.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn timeline(&self) -> Result<Vec<TimelineEntry>, ClientError> {
         Ok(happened(&mut *connection(self.pool()?).await?, self.id(), MOST).await?)
     }

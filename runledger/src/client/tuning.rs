@@ -1,4 +1,4 @@
-//! What an operator says of jobs without a deploy, which no deploy takes back.
+//! Overrides of jobs: operators set them without a deploy, and no deploy clears them.
 
 use std::collections::BTreeSet;
 
@@ -13,38 +13,50 @@ use crate::model::version::parts;
 use crate::store::inspect::jobs_known;
 use crate::store::tuning::{self, StoredOverrides};
 
-/// What becomes of the tunings of jobs that a [synchronisation](Db::apply_overrides) does not name.
+/// What [`Db::apply_overrides`] does with the overrides of jobs that it does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
-    /// They are forgotten: what is given is all that holds.
+    /// Clears them: only the given overrides remain.
     Replace,
-    /// They stay.
+    /// Keeps them.
     Merge,
 }
 
 impl Db {
-    /// Says of a job what holds in the place of its own definition, on every worker, from its next heartbeat on and in those that start later; what was said of it before is
-    /// forgotten. It goes on until [`clear_overrides`](Self::clear_overrides): a deploy does not undo it. Attempts that run go on as they began.
+    /// Overrides the definition of a job on every worker, until you clear the override.
     ///
-    /// The job goes by any of its names, and all its versions are meant. What a call says of itself (`call.max_attempts(5)`) comes before it. A step that calls the job is
-    /// tried as it says; a disabled job is not claimed as a run, and goes on to be a step.
+    /// Running workers apply it from their next heartbeat; new workers from their start. It
+    /// replaces the previous override of the job and survives deploys. End it with
+    /// [`clear_overrides`](Self::clear_overrides). Running attempts keep the values they started
+    /// with.
     ///
-    /// Costs two statements: what jobs are known, and what is said.
+    /// - The job can have any of its names. The override applies to all its versions.
+    /// - An option of a call (`call.max_attempts(5)`) takes precedence over the override.
+    /// - A step that calls the job uses the override too.
+    /// - Workers do not claim runs of a disabled job. The job still executes as a step.
     ///
     /// # Errors
-    /// [`ClientError::UnknownJob`] where neither this program nor a living worker knows the job; a failure of the database.
+    /// [`ClientError::UnknownJob`] if neither this program nor a live worker knows the job, or a
+    /// database error.
+    ///
+    /// # Cost
+    /// Two statements: one reads the known jobs, one stores the override.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have said it. It can be repeated.
+    /// Not cancel safe: a dropped call may still set the override. Repeating it is safe.
     pub async fn set_overrides(&self, job: &str, tuning: JobOverrides) -> Result<(), ClientError> {
         self.apply_overrides([(job, tuning)], SyncMode::Merge).await.map(drop)
     }
 
-    /// Says of several jobs at once what [`set_overrides`](Self::set_overrides) says of one, as from a file of settings, and gives how many jobs have another tuning than before: the same again
-    /// changes nothing. In one statement: all of it or nothing.
+    /// Sets the overrides of several jobs at once, for example from a settings file.
+    ///
+    /// Each works as [`set_overrides`](Self::set_overrides) describes. One statement stores all of
+    /// them or none. Returns how many jobs have another override than before. The same call again
+    /// changes nothing.
     ///
     /// # Errors
-    /// As [`set_overrides`](Self::set_overrides); a job that is named twice.
+    /// As for [`set_overrides`](Self::set_overrides), and [`ClientError::Config`] if a job is named
+    /// twice.
     pub async fn apply_overrides<N: Into<String>>(
         &self,
         tunings: impl IntoIterator<Item = (N, JobOverrides)>,
@@ -66,7 +78,10 @@ impl Db {
         Ok(tuning::say(&mut connection, &tunings, mode == SyncMode::Replace).await?)
     }
 
-    /// Forgets what was said of a job: its own definition holds again, from the next heartbeat of each worker on. False where nothing was said of it under this name.
+    /// Clears the override of a job.
+    ///
+    /// Each worker uses the job's own definition again from its next heartbeat. Returns false if no
+    /// override was stored under this name.
     ///
     /// # Errors
     /// The name contains a NUL character, or the database failed.
@@ -75,16 +90,17 @@ impl Db {
         Ok(tuning::forget(&mut *connection(self.pool()).await?, job).await?)
     }
 
-    /// The jobs that somebody has tuned, by name. One query.
+    /// Returns the stored overrides, by job name. One query.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn tunings(&self) -> Result<Vec<StoredOverrides>, ClientError> {
         Ok(tuning::all(&mut *connection(self.pool()).await?).await?)
     }
 }
 
-/// The names of the jobs of this program and of the living workers, without those of the engine. One query.
+/// Returns the names of the jobs of this program and of the live workers, without built-in jobs.
+/// One query.
 pub(crate) async fn known_jobs(connection: &mut PgConnection) -> Result<BTreeSet<String>, sqlx::Error> {
     let of_workers = jobs_known(connection).await?;
     let ours = registry::registered().flat_map(|definition| definition.names().map(str::to_owned));
@@ -92,7 +108,7 @@ pub(crate) async fn known_jobs(connection: &mut PgConnection) -> Result<BTreeSet
     Ok(ours.chain(theirs).filter(|name| !is_reserved(name)).collect())
 }
 
-/// Refuses what is the name of no job, with the one that may be meant.
+/// Refuses an unknown job name. The error suggests the nearest known name.
 pub(crate) fn check_known(job: &str, known: &BTreeSet<String>) -> Result<(), ClientError> {
     check_job_name(job)?;
     if known.contains(job) {

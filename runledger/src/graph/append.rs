@@ -1,4 +1,4 @@
-//! Nodes that are added to a graph while one of its nodes, the window, goes on.
+//! Adds nodes to a graph while one of its nodes, the extension node, is live.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,11 +25,13 @@ use crate::store::graph::{self, NewAddition, NewEdge};
 use crate::store::session::BEGIN_RESTLESS;
 use crate::store::write::commit;
 
-/// The first pause before another look at nodes that were about to end or to move; each next one is twice as long, up to the last.
+/// The first pause before the next try when nodes are about to end or change state. Each pause is
+/// twice as long as the previous one, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A node of a graph that lets others be added as long as it goes on: what [`RunHandle::extend_from`](crate::RunHandle::extend_from) gives.
+/// A node of a graph to which you can add nodes while it is live, made by
+/// [`RunHandle::extend_from`](crate::RunHandle::extend_from).
 #[must_use = "nothing is added until `append` is called"]
 #[derive(Debug)]
 pub struct GraphExtension<'h, T> {
@@ -37,39 +39,50 @@ pub struct GraphExtension<'h, T> {
     name: String,
 }
 
-/// What became of an addition.
+/// Whether an addition wrote nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AppendReceipt {
-    /// Whether the nodes are new. False where the same was added under this key before.
+    /// Whether the nodes are new. False if an earlier call with this key added the same nodes.
     pub created: bool,
 }
 
 impl<T: Payload> GraphHandle<T> {
-    /// The window of this name: a node of this graph, a gate or a call, that goes on. As long as it does the graph does, and nodes can be added to it:
-    /// `handle.extend_from("files").append("batch 7", more).await?`. A gate is closed by whoever decides about it; a call can add nodes from its own body, and closes the
-    /// window by ending.
+    /// Returns the extension node with this name: a gate or a call of this graph.
+    ///
+    /// While this node is live, the graph stays live and you can add nodes:
+    /// `handle.extend_from("files").append("batch 7", more).await?`. If it is a gate, its decision
+    /// ends the extension. If it is a call, its body can add nodes, and its end ends the extension.
     pub fn extend_from(&self, name: impl Into<String>) -> GraphExtension<'_, T> {
         GraphExtension { graph: self, name: name.into() }
     }
 }
 
 impl<T: Payload> GraphExtension<'_, T> {
-    /// Adds nodes to the graph: those of `more`, a graph of the same name, which are known from then on like those that were submitted with it. What needs nothing
-    /// that goes on starts at once, and what needs the success of a node that did not complete is cancelled at once. Nodes that are there are named by
-    /// [`Graph::existing`]; none of them can be made to wait for a new one.
+    /// Adds the nodes of `more` to the graph. `more` must have the same name as the graph.
     ///
-    /// Once for each `key` of the graph (1 to 256 bytes): the same addition again does nothing, whatever has happened since; another one under its key is refused.
+    /// The new nodes behave like the nodes of the submission. A node without live dependencies
+    /// starts at once. A node that needs the success of a node that did not complete is cancelled
+    /// at once. Refer to existing nodes by [`Graph::existing_node`]. An existing node cannot depend
+    /// on a new one.
     ///
-    /// Costs a transaction of five statements, whatever the size. Where a node that it needs is just about to end, it waits for that: milliseconds.
+    /// Each `key` (1 to 256 bytes) works once per graph. The same addition again does nothing, even
+    /// if the graph has changed since. A different addition with the same key is refused.
     ///
     /// # Errors
-    /// [`ClientError::WindowClosed`] where the window, or the graph, has ended; [`NoSuchNode`](ClientError::NoSuchNode) where there is no such node;
-    /// [`AdditionConflict`](ClientError::AdditionConflict); [`Graph`](ClientError::Graph) with everything that is wrong with the nodes; [`NoSuchRun`](ClientError::NoSuchRun),
-    /// [`NotAGraph`](ClientError::NotAGraph), or a failure of the database. Nothing is written then.
+    /// [`ClientError::WindowClosed`] if the extension node or the graph has ended,
+    /// [`NoSuchNode`](ClientError::NoSuchNode) if the graph has no such node,
+    /// [`AdditionConflict`](ClientError::AdditionConflict), [`Graph`](ClientError::Graph) with
+    /// every problem of the nodes, [`NoSuchRun`](ClientError::NoSuchRun),
+    /// [`NotAGraph`](ClientError::NotAGraph), or a database error. In all these cases nothing is
+    /// written.
+    ///
+    /// # Cost
+    /// One transaction of five statements, whatever the number of nodes. If a dependency is about
+    /// to end, the call waits for its end: a few milliseconds.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have added the nodes. It can be repeated.
+    /// Not cancel safe: a dropped call may still add the nodes. Repeating it is safe.
     pub async fn append(self, key: &str, more: Graph) -> Result<AppendReceipt, ClientError> {
         check_key("key of the addition", key)?;
         let sealer = self.graph.sealer();
@@ -91,7 +104,7 @@ impl<T: Payload> GraphExtension<'_, T> {
     }
 }
 
-/// An addition that was checked, as far as that can be done without the graph.
+/// An addition, checked without reading the graph.
 struct Request<'r> {
     graph_id: Uuid,
     graph_name: String,
@@ -130,7 +143,7 @@ impl<'r> Request<'r> {
         Ok(Self { graph_id, graph_name: more.plan.name, window, key, sealer, unnamed, prepared, edges, text })
     }
 
-    /// Adds the nodes in a transaction. None where a node that they need is about to end or to move.
+    /// Adds the nodes in a transaction. `None` if a dependency is about to end or change state.
     async fn send(&self, connection: &mut PgConnection) -> Result<Option<AppendReceipt>, ClientError> {
         let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
         let answer = self.write(&mut tx).await;
@@ -188,7 +201,7 @@ impl<'r> Request<'r> {
         Ok(Some(AppendReceipt { created: true }))
     }
 
-    /// What is wrong with the addition, seen with the graph.
+    /// Returns the problems of the addition that only the graph shows.
     async fn problems(
         &self,
         tx: &mut PgConnection,
@@ -221,7 +234,7 @@ impl<'r> Request<'r> {
         Ok(problems)
     }
 
-    /// The names of the nodes that the graph has, for hints.
+    /// The names of the graph's nodes, for hints.
     async fn names(&self, tx: &mut PgConnection) -> Result<Vec<String>, ClientError> {
         let most = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
         let nodes = graph::nodes(tx, self.graph_id, None, most, &self.sealer).await?;
@@ -239,7 +252,7 @@ impl<'r> Request<'r> {
 }
 
 impl Graph {
-    /// The options of whole graphs that were said of this one.
+    /// Returns the options set on this graph that an addition cannot have.
     fn said(&self) -> Vec<&'static str> {
         let said = [
             (self.plan.result.is_some(), "a result"),

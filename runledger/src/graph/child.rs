@@ -17,9 +17,12 @@ use crate::workflow::step::{Step, decode_output};
 use crate::workflow::{Wf, never, refused};
 
 impl Wf {
-    /// Starts a graph as a run of its own, whose nodes run on their own queues; the step has the graph's name. As every child it is cancelled, with all its
-    /// nodes, where this run is cancelled or fails for good, and its start and its record are one commit. Its result is that of its
-    /// [result](Graph::result) node; it fails where that does, or where it has none and a node fails.
+    /// Starts a graph as a child run. Its nodes execute on their own queues.
+    ///
+    /// The step is named after the graph. Its start and its record are one commit. Like every
+    /// child, the graph is cancelled, with all its nodes, if this run is cancelled or fails. Its
+    /// result is the output of its [result](Graph::result) node. The graph fails if that node does
+    /// not complete. Without a result node, it fails if any node fails.
     ///
     /// ```
     /// # use runledger::{Error, Graph, Result, Wf, job, workflow};
@@ -36,11 +39,15 @@ impl Wf {
     /// }
     /// ```
     ///
-    /// Costs a transaction of two statements, whatever the size.
-    ///
     /// # Errors
-    /// Something is wrong with the graph: all of it is named. It names a tenant, an active or an idempotency key: a child has its parent's tenant, and is known by its
-    /// step. An input cannot be stored. 99 runs are above this one already.
+    /// - The graph is invalid. The error names every problem.
+    /// - The graph has a tenant, an active key or an idempotency key. A child has the tenant of its
+    ///   parent, and its step identifies it.
+    /// - An input cannot be stored.
+    /// - The run already has 99 ancestors.
+    ///
+    /// # Cost
+    /// One transaction of two statements, whatever the size of the graph.
     #[track_caller]
     pub fn start_graph<T: Payload>(&self, graph: Graph<T>) -> Step<'_, Child<'_, GraphOf<T>>> {
         let line = Location::caller();
@@ -48,7 +55,7 @@ impl Wf {
         if let Some(option) = graph.identity_said() {
             return refused(&name, not_for_a_child("graph", &name, option));
         }
-        // By the bare inputs: with the keys of a codec the request would change.
+        // Without a codec: a change of the codec's keys would change the request.
         let draft = match graph.draft(&Sealer::default(), Vec::new()) {
             Ok(draft) => draft,
             Err(ClientError::Encode { source, .. }) if source.is_of_codec() => {

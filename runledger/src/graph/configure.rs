@@ -6,7 +6,7 @@ use super::Declared;
 use crate::definition::call::Request;
 use crate::model::graph::PlannedNode;
 
-/// The options of a node. Those of a job are refused for a gate when the graph is submitted.
+/// Options of a node. Submitting the graph fails if a gate has an option that only a job can have.
 #[derive(Debug)]
 pub struct Configure<'g> {
     node: Option<&'g mut Declared>,
@@ -18,7 +18,7 @@ impl<'g> Configure<'g> {
         Self { node, planned }
     }
 
-    /// Another name than that of its job.
+    /// Replaces the name of the node. The default is the name of its job.
     pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
         if let Some(planned) = &mut self.planned {
             planned.name = name.into();
@@ -26,56 +26,61 @@ impl<'g> Configure<'g> {
         self
     }
 
-    /// The organisation that its run belongs to; by default that of the graph.
+    /// The organisation that the node's run belongs to. The default is the tenant of the graph.
     pub fn tenant(&mut self, tenant: impl Into<String>) -> &mut Self {
         let tenant = Some(tenant.into());
         self.change(of_nodes("tenant"), |request| request.tenant = tenant)
     }
 
-    /// Another queue than the job's own.
+    /// Replaces the job's queue.
     pub fn queue(&mut self, queue: impl Into<String>) -> &mut Self {
         let queue = queue.into();
         self.change(of_jobs("queue"), |request| request.options.queue = Some(queue))
     }
 
-    /// Another priority than the job's own.
+    /// Replaces the job's priority.
     pub fn priority(&mut self, priority: i16) -> &mut Self {
         self.change(of_jobs("priority"), |request| request.options.priority = Some(priority))
     }
 
-    /// Another number of attempts than the job's own; at least 1.
+    /// Replaces the job's number of attempts. At least 1.
     pub fn max_attempts(&mut self, attempts: u32) -> &mut Self {
         self.change(of_jobs("max_attempts"), |request| request.options.set_max_attempts(attempts))
     }
 
-    /// Another time limit for one attempt than the job's own.
+    /// Replaces the job's time limit for one attempt.
     pub fn timeout(&mut self, timeout: Duration) -> &mut Self {
         self.change(of_jobs("timeout"), |request| request.options.set_timeout(timeout))
     }
 
-    /// Starts no earlier than so long after what it needs has ended; of a node that needs nothing, after the submission.
+    /// Starts the node at the earliest this long after its last dependency ended. Without
+    /// dependencies, the delay counts from the submission.
     pub fn delay(&mut self, delay: Duration) -> &mut Self {
         self.change(of_jobs("delay"), |request| request.options.set_delay(delay))
     }
 
-    /// Starts no earlier than this instant.
+    /// Starts the node at this instant at the earliest.
     pub fn start_at(&mut self, instant: SystemTime) -> &mut Self {
         self.change(of_jobs("start_at"), |request| request.options.set_start_at(instant))
     }
 
-    /// The node needs a permit of this resource while a worker has it, as a call with [`resource`](crate::Call::resource).
+    /// Requires a permit of this resource, like [`Call::resource`](crate::Call::resource).
     pub fn resource(&mut self, name: impl Into<String>) -> &mut Self {
         self.change(of_jobs("resource"), |request| request.options.resource = Some(name.into()))
     }
 
-    /// Says something of the node for whoever looks at it, as [`Call::metadata`](crate::Call::metadata).
+    /// Adds information for people and tools to the node, like
+    /// [`Call::metadata`](crate::Call::metadata).
     pub fn metadata(&mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> &mut Self {
         self.change(of_nodes("metadata"), |request| {
             request.options.metadata.insert(name.into(), value.into());
         })
     }
 
-    /// The node must end within this time of the instant when it may start, or of a gate when it is open; otherwise it is cancelled. At most 100 years.
+    /// Cancels the node if it does not end in time. At most 100 years.
+    ///
+    /// The time counts from the instant when the node may start. For a gate, it counts from the
+    /// instant when the gate opens.
     pub fn deadline(&mut self, deadline: Duration) -> &mut Self {
         self.change(of_nodes("deadline"), |request| request.options.set_deadline(deadline))
     }
@@ -89,7 +94,7 @@ impl<'g> Configure<'g> {
     }
 }
 
-/// An option that was said of a node.
+/// An option that the program set for a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
     pub(super) option: &'static str,

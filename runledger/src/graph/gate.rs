@@ -1,4 +1,4 @@
-//! What a handle of a graph does that others do not: its gates, and where its nodes stand.
+//! Methods of graph handles: gates and the states of nodes.
 
 mod link;
 
@@ -24,10 +24,10 @@ use crate::model::state::RunState;
 use crate::store::graph::{self, Decided, Decision, GateTerms, NodeInfo};
 use crate::store::inspect;
 
-/// How many nodes one look takes in.
+/// How many nodes one query reads.
 const AT_ONCE: i64 = 1000;
 
-/// A gate of a graph, by its name: what [`RunHandle::gate`](crate::RunHandle::gate) gives.
+/// A gate of a graph, made by [`RunHandle::gate`](crate::RunHandle::gate).
 #[must_use = "a gate stays as it is until it is decided about"]
 #[derive(Debug)]
 pub struct GateHandle<'h, T> {
@@ -35,15 +35,16 @@ pub struct GateHandle<'h, T> {
     name: String,
     by: Option<String>,
     reason: Option<String>,
-    /// The link that it was made from.
+    /// The link that created this handle.
     by_link: Option<&'h Link>,
 }
 
 impl Db {
-    /// The handle of a graph that is known by its id, for another process than the one that has submitted it: `db.graph::<String>(id).gate("approved")`. `T` is
-    /// the type of its result, `()` for none.
+    /// Returns a handle of the graph with this id: `db.graph::<String>(id).gate("approved")`.
     ///
-    /// Asks the database nothing: whether there is such a graph shows at the first question.
+    /// Use it in a process other than the one that submitted the graph. `T` is the type of the
+    /// result, `()` for none. This call sends no query. If the graph does not exist, the first
+    /// query of the handle fails.
     #[must_use]
     pub fn graph<T: Payload>(&self, run_id: Uuid) -> GraphHandle<T> {
         GraphHandle::new(run_id, false, Some(self.home()))
@@ -51,15 +52,17 @@ impl Db {
 }
 
 impl<T: Payload> GraphHandle<T> {
-    /// A gate of this graph: `handle.gate("approved").by("ann").reason("looks good").complete(&true).await?`.
+    /// Returns a gate of this graph.
+    ///
+    /// `handle.gate("approved").by("ann").reason("looks good").complete(&true).await?`
     pub fn gate(&self, name: impl Into<String>) -> GateHandle<'_, T> {
         GateHandle { graph: self, name: name.into(), by: None, reason: None, by_link: None }
     }
 
-    /// Where the nodes stand, by name. One query for each thousand.
+    /// Returns the states of the nodes, by name. One query per 1,000 nodes.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn nodes(&self) -> Result<Vec<NodeInfo>, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         let mut nodes: Vec<NodeInfo> = Vec::new();
@@ -75,17 +78,19 @@ impl<T: Payload> GraphHandle<T> {
         }
     }
 
-    /// Where the graph stands, by how its nodes do. One query more than [`nodes`](Self::nodes).
+    /// Returns the state of the graph, derived from the states of its nodes.
+    ///
+    /// One query more than [`nodes`](Self::nodes).
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::NoSuchRun`], or a database error.
     pub async fn graph_state(&self) -> Result<GraphState, ClientError> {
         let state = self.state().await?;
         Ok(standing(state, &self.nodes().await?))
     }
 }
 
-/// Where a graph stands whose run and whose nodes stand so.
+/// The state of a graph whose run and nodes have these states.
 pub(super) fn standing(state: RunState, nodes: &[NodeInfo]) -> GraphState {
     match state {
         RunState::Failed => GraphState::Failed,
@@ -96,7 +101,7 @@ pub(super) fn standing(state: RunState, nodes: &[NodeInfo]) -> GraphState {
             GraphState::Completed
         }
         RunState::Completed => GraphState::CompletedWithErrors,
-        // That all have ended is seen where the last did between the question about the graph and that about its nodes.
+        // All nodes may be terminal here, if the last one ended between the two queries.
         RunState::Waiting
             if nodes.iter().all(waits_for_the_outside)
                 && !nodes.iter().all(|node| node.state.is_terminal()) =>
@@ -107,13 +112,15 @@ pub(super) fn standing(state: RunState, nodes: &[NodeInfo]) -> GraphState {
     }
 }
 
-/// Whether nothing but a decision about a gate makes a node go on.
+/// Whether a node can only continue after a gate decision.
 fn waits_for_the_outside(node: &NodeInfo) -> bool {
     node.state.is_terminal() || (node.state == RunState::Waiting && (node.job.is_none() || node.n_needs > 0))
 }
 
 impl<T: Payload> GateHandle<'_, T> {
-    /// Who decides. It is kept, and shown; nobody checks it. A [link](Self::link) that was made for somebody stays theirs.
+    /// Sets who decides. The name is stored and shown, but not verified.
+    ///
+    /// A [link](Self::link) that was signed for a person keeps that name.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         if self.by_link.is_none() || self.by.is_none() {
             self.by = Some(words(&who.into()));
@@ -121,18 +128,20 @@ impl<T: Payload> GateHandle<'_, T> {
         self
     }
 
-    /// Why. It is kept, and shown.
+    /// Sets the reason of the decision. It is stored and shown.
     pub fn reason(mut self, why: impl Into<String>) -> Self {
         self.reason = Some(words(&why.into()));
         self
     }
 
-    /// Returns the values that the gate accepts, as declared by the program that submitted the graph. Returns
-    /// `None` if the gate does not exist, or if that program predates gate types; such a gate accepts any value.
-    /// Costs one query.
+    /// Returns the values that the gate accepts, as declared by the program that submitted the
+    /// graph. One query.
+    ///
+    /// `None` if the gate does not exist, or if that program predates gate types. A gate without a
+    /// type accepts any value.
     ///
     /// # Errors
-    /// The database failed.
+    /// A database error.
     pub async fn value_type(&self) -> Result<Option<GateType>, ClientError> {
         Ok(self.terms().await?.and_then(|terms| terms.accepts))
     }
@@ -141,8 +150,8 @@ impl<T: Payload> GateHandle<'_, T> {
         Ok(graph::gate_terms(&mut *connection(self.graph.pool()?).await?, self.run_id()).await?)
     }
 
-    /// Returns the terms of a gate that exists. A decision must not go on without them: an addition can create the
-    /// gate before the decision is written, and nothing would check the value.
+    /// Returns the terms of an existing gate. A decision requires them: an addition can create the
+    /// gate before the decision is written, and then nothing would check the value.
     async fn known_terms(&self) -> Result<GateTerms, ClientError> {
         if let Some(terms) = self.terms().await? {
             return Ok(terms);
@@ -152,22 +161,27 @@ impl<T: Payload> GateHandle<'_, T> {
         self.terms().await?.ok_or_else(|| self.no_such_gate(&nodes))
     }
 
-    /// Completes the gate: its dependents start and receive this value. Completing it again with the same
-    /// value has no effect. A value that does not fit the gate's type is refused, and the gate stays open.
+    /// Completes the gate: its dependents start and receive this value.
     ///
-    /// Costs one query and one transaction of five statements.
+    /// Completing it again with the same value has no effect. A value that does not fit the gate's
+    /// type is refused, and the gate stays open.
     ///
     /// # Errors
-    /// [`ClientError::GateValue`] if the value cannot be stored or does not fit the gate's type,
-    /// [`GateEncrypted`](ClientError::GateEncrypted) if the graph's payloads are encrypted and this `Db` has no codec,
-    /// [`GateDecided`](ClientError::GateDecided) if the gate ended with another decision,
-    /// [`GateNotOpen`](ClientError::GateNotOpen) while the gate waits for its dependencies,
-    /// [`NoSuchGate`](ClientError::NoSuchGate), or a failure of the database. By a link also [`LinkExpired`](ClientError::LinkExpired),
-    /// [`LinkRevoked`](ClientError::LinkRevoked), and [`LinkBound`](ClientError::LinkBound) if the link is
-    /// bound to another decision.
+    /// - [`ClientError::GateValue`]: the value cannot be stored or does not fit the gate's type.
+    /// - [`GateEncrypted`](ClientError::GateEncrypted): the graph's payloads are encrypted and this
+    ///   `Db` has no codec.
+    /// - [`GateDecided`](ClientError::GateDecided): the gate ended with another decision.
+    /// - [`GateNotOpen`](ClientError::GateNotOpen): the gate still waits for its dependencies.
+    /// - [`NoSuchGate`](ClientError::NoSuchGate), or a database error.
+    /// - Through a link also [`LinkExpired`](ClientError::LinkExpired),
+    ///   [`LinkRevoked`](ClientError::LinkRevoked), and [`LinkBound`](ClientError::LinkBound) if
+    ///   the link is bound to another decision.
+    ///
+    /// # Cost
+    /// One query and one transaction of five statements.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have completed the gate. It can be repeated.
+    /// Not cancel safe: a dropped call may still complete the gate. Repeating it is safe.
     pub async fn complete<V: Serialize + ?Sized>(self, value: &V) -> Result<(), ClientError> {
         let plain = self.encode(value)?;
         let text = plain.to_string();
@@ -221,8 +235,8 @@ impl<T: Payload> GateHandle<'_, T> {
         }
     }
 
-    /// Refuses a value that does not fit the gate's type. A gate never changes its type, so the check and the
-    /// decision need not share a transaction.
+    /// Refuses a value that does not fit the gate's type. A gate never changes its type, so the
+    /// check and the decision need not share a transaction.
     fn check(&self, text: &str, accepts: Option<GateType>) -> Result<(), ClientError> {
         let Some(accepts) = accepts else { return Ok(()) };
         // The encoder has already refused invalid JSON.
@@ -243,10 +257,10 @@ impl<T: Payload> GateHandle<'_, T> {
         Ok(())
     }
 
-    /// Fails the gate: those that need its success are cancelled.
+    /// Fails the gate. Nodes that need its success are cancelled.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// As for [`complete`](Self::complete).
     pub async fn fail(self, message: &str) -> Result<(), ClientError> {
         self.check_bound(
             |bound| matches!(bound, LinkDecision::Fail { message: allowed } if allowed == message),
@@ -255,10 +269,10 @@ impl<T: Payload> GateHandle<'_, T> {
         self.end_without(RunState::Failed, &Failure::new(FailureKind::Error, message)).await
     }
 
-    /// Cancels the gate: those that need its success are cancelled.
+    /// Cancels the gate. Nodes that need its success are cancelled.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// As for [`complete`](Self::complete).
     pub async fn cancel(self, message: &str) -> Result<(), ClientError> {
         self.check_bound(|_| false)?;
         self.end_without(RunState::Cancelled, &crate::store::cancel::failure(Some(message))).await
@@ -307,14 +321,14 @@ impl<T: Payload> GateHandle<'_, T> {
         }
     }
 
-    /// The error about a gate that is not there.
+    /// The error for a gate that does not exist.
     fn no_such_gate(&self, nodes: &[NodeInfo]) -> ClientError {
         let gates = nodes.iter().filter(|node| node.job.is_none());
         let hint = hint(&self.name, gates.map(|node| node.name.as_str()));
         ClientError::NoSuchGate { run_id: self.graph.id(), gate: self.name.clone(), hint }
     }
 
-    /// Why a decision was not taken; nothing where the same was decided before.
+    /// Returns why the decision was refused, or `Ok` if the gate already has this decision.
     async fn decided_otherwise(
         &self,
         state: RunState,
@@ -325,7 +339,7 @@ impl<T: Payload> GateHandle<'_, T> {
             return Err(self.no_such_gate(&nodes));
         };
         if !gate.state.is_terminal() {
-            // Whoever cancels a graph ends its run first, and then one node after the other.
+            // Cancelling a graph ends its run first and then its nodes one by one.
             let ended = self.graph.state().await?;
             if ended.is_terminal() {
                 let (run_id, gate) = (self.graph.id(), self.name.clone());

@@ -1,4 +1,4 @@
-//! What nodes of a graph need, and what they are given: typed where the graph is written in Rust, by names where it is made of data.
+//! Inputs of nodes: typed if the graph is written in Rust, named if it is built from data.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,22 +8,22 @@ use crate::model::dependency_inputs::Outcome;
 use crate::model::graph::Target;
 use crate::model::json::ErasedValue;
 
-/// A node of a graph that gives a `T`. It may be given to as many others as are to have what it gives.
+/// A node of a graph whose output is a `T`. Any number of other nodes can depend on it.
 pub struct Node<T> {
     pub(super) tag: u64,
     pub(super) place: usize,
     marker: PhantomData<fn() -> T>,
 }
 
-/// The end of a node, whatever it is: what [`Node::on_terminal`] gives.
+/// A dependency on a node with any outcome, made by [`Node::on_terminal`].
 #[derive(Clone, Copy, Debug)]
 pub struct OnAnyOutcome<T>(Node<T>);
 
-/// A value that is known when the graph is declared, beside nodes that give the others: what [`given`] makes.
+/// A constant among the inputs of a node, made by [`value`].
 #[derive(Clone, Copy, Debug)]
 pub struct Value<T>(T);
 
-/// A value among the inputs of [`Graph::then`](super::Graph::then).
+/// Passes a constant as an input of [`Graph::then`](super::Graph::then).
 pub fn value<T: Payload>(value: T) -> Value<T> {
     Value(value)
 }
@@ -33,7 +33,9 @@ impl<T> Node<T> {
         Self { tag, place, marker: PhantomData }
     }
 
-    /// The end of this node, whatever it is: what needs that starts also where the node failed or was cancelled, and is given its [`Outcome`].
+    /// Accepts any outcome of this node.
+    ///
+    /// A dependent also starts if the node failed or was cancelled. It receives an [`Outcome`].
     #[must_use]
     pub fn on_any_outcome(self) -> OnAnyOutcome<T> {
         OnAnyOutcome(self)
@@ -54,8 +56,8 @@ impl<T> fmt::Debug for Node<T> {
     }
 }
 
-/// What a parameter of the type `T` can be given: a node that gives a `T`, its end where `T` is an [`Outcome`], nodes that give the items where `T` is a `Vec`, or a
-/// value that is [`given`].
+/// An input for a parameter of type `T`: a node whose output is a `T`, an outcome of a node if `T`
+/// is an [`Outcome`], a list of nodes if `T` is a `Vec`, or a constant made by [`value`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not give the `{T}` that this parameter takes",
     label = "gives something else than `{T}`",
@@ -66,26 +68,26 @@ pub trait Input<T> {
     fn wire(self) -> Wire;
 }
 
-/// What a parameter is connected with.
+/// The source of a parameter.
 #[doc(hidden)]
 pub enum Wire {
     /// Another node.
     Node(NodeWire),
-    /// Nodes that give an item each.
+    /// Nodes that provide one item each.
     List(Vec<NodeWire>),
-    /// A value.
+    /// A constant.
     Value(Box<dyn ErasedValue + Send>),
 }
 
-/// A node that something is connected with.
+/// A reference to a node.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct NodeWire {
     /// The tag of its graph.
     pub(super) tag: u64,
-    /// Its place in the graph.
+    /// Its index in the graph.
     pub(super) place: usize,
-    /// Whether any end of the node will do.
+    /// Whether any outcome of the node suffices.
     pub(super) on_terminal: bool,
 }
 
@@ -119,7 +121,7 @@ impl<T> Input<Outcome<T>> for OnAnyOutcome<T> {
     }
 }
 
-// Not for a `Vec` of any input: a value or a list among the items would be no edge.
+// Not for a `Vec` of any input: a constant or a list among the items would not be an edge.
 impl<T> Input<Vec<T>> for Vec<Node<T>> {
     fn wire(self) -> Wire {
         Wire::List(self.into_iter().map(NodeWire::from).collect())
@@ -170,16 +172,16 @@ inputs!(P1 I1 P2 I2 P3 I3 P4 I4 P5 I5 P6 I6);
 inputs!(P1 I1 P2 I2 P3 I3 P4 I4 P5 I5 P6 I6 P7 I7);
 inputs!(P1 I1 P2 I2 P3 I3 P4 I4 P5 I5 P6 I6 P7 I7 P8 I8);
 
-/// What a node needs, where nothing of it is given to the node: a node, its end, or the name of one.
+/// A dependency that passes no value: a node, its outcome, or the name of a node.
 #[derive(Clone, Debug)]
 pub struct Need {
     pub(super) target: Target,
-    /// Of which graph, where it is known by its place.
+    /// The tag of its graph. `None` for a name.
     pub(super) tag: Option<u64>,
     pub(super) on_terminal: bool,
 }
 
-/// What decides whether a node runs: a node that gives a `bool`, or in graphs that are made of data the name of one.
+/// The condition of a node: a node whose output is a `bool`, or the name of a node.
 #[derive(Clone, Debug)]
 pub struct Condition(pub(super) Need);
 
@@ -226,7 +228,7 @@ impl From<String> for Need {
 }
 
 impl Need {
-    /// Any end of it, also a failure.
+    /// Accepts any outcome of the node, including a failure.
     #[must_use]
     pub fn on_any_outcome(self) -> Self {
         Self { on_terminal: true, ..self }

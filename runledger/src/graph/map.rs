@@ -1,4 +1,4 @@
-//! Map nodes: a run for each item of a list that another node gives.
+//! Map nodes: one run for each item of a list that another node returns.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::model::json::ErasedValue;
 use crate::model::payload::Plain;
 use crate::workflow::Wf;
 
-/// The code of map nodes: it belongs to every worker.
+/// The definition of map nodes. Every worker serves it.
 pub(crate) static MAP: Definition = Definition::workflow(graph::MAP, run, HERE).params(&[
     Param::required("job"),
     Param::required("version"),
@@ -27,12 +27,12 @@ pub(crate) static MAP: Definition = Definition::workflow(graph::MAP, run, HERE).
     Param::required("items"),
 ]);
 
-/// What the steps of a map node are called after. No worker serves it.
+/// The name of the steps of a map node. No worker serves it.
 static ITEM: Definition = Definition::job("item", run, HERE);
 
 const HERE: Location = Location::new(file!(), line!(), column!(), module_path!());
 
-/// The job of an item, whichever that is.
+/// The job of an item, whichever job that is.
 enum Item {}
 
 impl Job for Item {
@@ -41,9 +41,13 @@ impl Job for Item {
 }
 
 impl<T> Graph<T> {
-    /// Adds a node that calls a job of one parameter for each item of a list, each as a run of its own that any worker of the job's queue takes, and gives
-    /// their outputs in the order of the items: `graph.map(score, listed)`. The list is what another node gives, or [`given`](super::given). The first item
-    /// that fails lets the node fail, which cancels the others.
+    /// Adds a node that calls a job with one parameter for each item of a list:
+    /// `graph.map(score, listed)`.
+    ///
+    /// The list is the output of another node, or a constant made by [`value`](super::value). Each
+    /// item is its own run, which any worker of the job's queue can claim. The node's output is the
+    /// list of outputs, in the order of the items. If an item fails, the node fails and cancels the
+    /// other items.
     ///
     /// ```
     /// # use runledger::{Graph, Result, job};
@@ -67,8 +71,9 @@ impl<T> Graph<T> {
     /// # drop((graph, best));
     /// ```
     ///
-    /// The node is a workflow of the engine, `runledger.map`, in the job's queue; it waits without a slot. Its list is stored with it once more, and is bound by the
-    /// limit of an input.
+    /// The node is the built-in workflow `runledger.map`. It is in the job's queue and uses no
+    /// worker slot while it waits. The list is stored again as the node's input, so the size limit
+    /// of an input applies to it.
     pub fn map<A, F, P, I>(&mut self, function: F, items: I) -> Node<Vec<<F::Job as Job>::Output>>
     where
         F: DefinitionOf<A>,
@@ -93,7 +98,8 @@ impl<T> Graph<T> {
     }
 }
 
-/// What tells one map node from another: the job, by the name that it had first, and what is given of the list. The rest is how the program has the job today.
+/// The identity of a map node in a request: the oldest name of the job, and the given items. The
+/// other fields depend on the current code of the job.
 pub(super) fn identity(input: &Plain) -> Plain {
     let fields: Result<BTreeMap<String, Box<RawValue>>, _> = serde_json::from_str(input);
     let Ok(mut fields) = fields else { return input.clone() };
@@ -116,7 +122,7 @@ fn run(invocation: Invocation) -> RunFuture {
     })
 }
 
-/// What a map node is to do.
+/// The arguments of a map node.
 struct Asked {
     job: String,
     version: u32,

@@ -1,4 +1,4 @@
-//! Pictures of graphs: of one that is declared, and of one that was submitted, with where its nodes stand.
+//! Pictures of graphs: declared graphs, and submitted graphs with the states of their nodes.
 
 use super::gate::standing;
 use super::{Declared, Graph, GraphHandle};
@@ -15,8 +15,11 @@ use crate::model::version::parts;
 use crate::store::graph::{self, NodeInfo};
 
 impl<T> Graph<T> {
-    /// The picture of the graph as it is declared so far, to be looked at before it is submitted: `println!("{}", graph.picture()?)`, or as
-    /// [JSON](GraphPicture::to_json), [DOT](GraphPicture::to_dot) or [SVG](GraphPicture::to_svg). Asks the database nothing.
+    /// Returns the picture of the graph as declared so far, to inspect it before the submission.
+    ///
+    /// Print it with `println!("{}", graph.picture()?)`, or convert it to
+    /// [JSON](GraphPicture::to_json), [DOT](GraphPicture::to_dot) or [SVG](GraphPicture::to_svg).
+    /// This call sends no query.
     ///
     /// ```
     /// # use runledger::{Graph, Result, job};
@@ -45,7 +48,8 @@ impl<T> Graph<T> {
     /// ```
     ///
     /// # Errors
-    /// [`GraphError`] with what is wrong with its shape: names, edges, circles, sizes. The calls of its nodes are checked when it is submitted.
+    /// [`GraphError`] with every problem of its shape: names, edges, cycles, sizes. The submission
+    /// checks the calls of the nodes.
     pub fn picture(&self) -> Result<GraphPicture, GraphError> {
         let checked = self.plan.check()?;
         let nodes = self.plan.nodes.iter().zip(&self.nodes);
@@ -67,7 +71,7 @@ impl<T> Graph<T> {
     }
 }
 
-/// The name of the job that the node will have; none of a gate.
+/// The name of the node's job. `None` for a gate.
 fn job(planned: &PlannedNode, declared: &Declared) -> Option<String> {
     let request = &declared.request;
     match &planned.kind {
@@ -81,13 +85,18 @@ fn job(planned: &PlannedNode, declared: &Declared) -> Option<String> {
 }
 
 impl<T: Payload> GraphHandle<T> {
-    /// The picture of the graph with where each node stands now, and why. Nodes and edges are those of [`Graph::picture`].
+    /// Returns the picture of the graph with the current state of each node and its reason.
     ///
-    /// Costs three queries; the states of all nodes are those of one instant.
+    /// The nodes and edges are those of [`Graph::picture`]. The states of all nodes are from one
+    /// instant.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`] where there is no such graph, [`Unreadable`](ClientError::Unreadable) where its request is sealed and does not open, or a failure
-    /// of the database.
+    /// [`ClientError::NoSuchRun`] if the graph does not exist,
+    /// [`Unreadable`](ClientError::Unreadable) if its request is sealed and does not open, or a
+    /// database error.
+    ///
+    /// # Cost
+    /// Three queries.
     pub async fn picture(&self) -> Result<GraphPicture, ClientError> {
         let (run_id, sealer) = (self.id(), self.sealer());
         let mut connection = connection(self.pool()?).await?;
@@ -99,7 +108,7 @@ impl<T: Payload> GraphHandle<T> {
         let place = Place::new(run_id, PayloadKind::Input, "");
         let request =
             sealer.open(&place, head.request).map_err(|source| ClientError::Unreadable { run_id, source })?;
-        // The engine has written it; where a hand has changed it, the picture has no result.
+        // The engine wrote the request. If somebody edited it by hand, the picture has no result.
         let result = Fields::parse(&request).and_then(|request| request.get("result")).unwrap_or_default();
         let state = standing(head.state, &nodes);
         let edges = edges
@@ -116,7 +125,7 @@ fn standing_node(node: NodeInfo) -> PictureNode {
     PictureNode::new(node.name, node.job).standing(node.state, reason)
 }
 
-/// Why a node stands where it does, where there is more to say than its state.
+/// Why a node is in its state, if there is more to say than the state.
 fn reason(node: &NodeInfo) -> Option<String> {
     let mut parts: Vec<String> = node.error.iter().map(ToString::to_string).collect();
     if node.decided_at.is_some() {

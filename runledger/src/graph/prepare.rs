@@ -1,4 +1,5 @@
-//! The nodes of a graph, or of an addition to one, checked: everything that is wrong with them at once, or the rows to be written.
+//! Checks the nodes of a graph or of an addition. Reports all problems at once, or returns the rows
+//! to write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,28 +26,28 @@ use crate::model::version::FIRST;
 use crate::store::enqueue::NewRun;
 use crate::store::graph::{NewEdge, NewNode};
 
-/// Nodes without a fault.
+/// Valid nodes.
 pub(super) struct Prepared {
     pub(super) nodes: Vec<PreparedNode>,
     pub(super) checked: Checked,
 }
 
-/// One of them.
+/// One valid node.
 pub(super) struct PreparedNode {
     pub(super) name: String,
-    /// The job by its oldest name; none of a gate.
+    /// The oldest name of the job. `None` for a gate.
     pub(super) job: Option<String>,
-    /// Whether the graph has it already, so that it is not to be written.
+    /// Whether the graph already has the node, so it is not written.
     pub(super) is_existing: bool,
-    /// For a gate: the values that it accepts.
+    /// The values that a gate accepts. `None` for a call.
     pub(super) accepts: Option<GateType>,
     pub(super) run: NewRun<Plain>,
 }
 
-/// An input that cannot be sealed.
+/// An input that the codec could not seal.
 #[derive(Debug)]
 pub(crate) struct NotSealed {
-    /// The job that it is of.
+    /// The job that the input belongs to.
     pub(crate) job: String,
     pub(crate) source: PayloadError,
 }
@@ -57,14 +58,14 @@ impl From<NotSealed> for ClientError {
     }
 }
 
-/// A call of a job by a name that this program does not have.
+/// A call of a job that this program does not have, by name.
 pub(super) struct Unnamed {
     node: String,
     job: String,
     version: u32,
 }
 
-/// The calls of which only workers can know the job.
+/// Returns the calls whose jobs this program does not have. Live workers may have them.
 pub(super) fn unnamed(plan: &Plan, nodes: &[Declared]) -> Vec<Unnamed> {
     let of_jobs = plan.nodes.iter().zip(nodes).filter(|(node, _)| matches!(node.kind, PlannedKind::Job(_)));
     let unknown = of_jobs.filter(|(_, Declared { request, .. })| {
@@ -78,7 +79,7 @@ pub(super) fn unnamed(plan: &Plan, nodes: &[Declared]) -> Vec<Unnamed> {
     unnamed.collect()
 }
 
-/// Those of them that no living worker knows either.
+/// Returns a problem for each call whose job no live worker has either.
 pub(super) async fn undefined(
     unnamed: &[Unnamed],
     route: &mut Target<'_>,
@@ -94,7 +95,7 @@ pub(super) async fn undefined(
     Ok(problems.collect())
 }
 
-/// Checks a plan and what its nodes are, beside the problems that are known.
+/// Checks a plan and the declared nodes, and adds the problems to the known ones.
 ///
 /// # Errors
 /// [`ClientError::Graph`] with all problems.
@@ -149,7 +150,7 @@ pub(super) fn prepare(
                 };
                 GraphProblem::GateInput { gate: name.clone(), what }
             })),
-            // That it needs anything is refused with the plan.
+            // The check of the plan refuses dependencies of existing nodes.
             PlannedKind::Existing(_) => {}
         }
         let accepts = declared.accepts.clone();
@@ -165,7 +166,7 @@ pub(super) fn prepare(
 }
 
 impl Prepared {
-    /// The name at a place.
+    /// The name of the node at this index.
     pub(super) fn name(&self, place: usize) -> &str {
         &self.nodes[place].name
     }
@@ -179,7 +180,7 @@ impl Prepared {
         self.checked.needs[place].iter().map(|(needed, need)| (self.name(*needed), need))
     }
 
-    /// The nodes that are new, in the canonical form of a request.
+    /// The new nodes in the canonical form of a request.
     pub(super) fn request(&self, sealer: &Sealer) -> Result<BTreeMap<&str, NodeRequest<'_>>, PayloadError> {
         let new = self.nodes.iter().enumerate().filter(|(_, node)| !node.is_existing);
         new.map(|(place, node)| {
@@ -203,12 +204,12 @@ impl Prepared {
         .collect()
     }
 
-    /// Where the nodes stand at first, by their places; `ended` says how those ended that are there.
+    /// The initial status of the nodes, by index. `ended` returns the outcome of an existing node.
     pub(super) fn standings(&self, ended: impl Fn(&str) -> Option<NodeEnding>) -> Vec<NodeStatus> {
         standings(&self.checked.needs, |place| self.name(place), |place| ended(self.name(place)))
     }
 
-    /// The edges, of the graph with this id.
+    /// The edges, in the graph with this id.
     pub(super) fn edges(&self, graph_id: Uuid) -> Vec<NewEdge> {
         let of = |place: usize| {
             self.needs(place).map(move |(needed, need)| NewEdge {
@@ -221,10 +222,11 @@ impl Prepared {
         (0..self.nodes.len()).flat_map(of).collect()
     }
 
-    /// The nodes that are new, as they are written in the graph with this id; `standings` has where each stands, by its place.
+    /// The rows of the new nodes, in the graph with this id. `standings` holds the status of each
+    /// node, by index.
     ///
     /// # Errors
-    /// [`NotSealed`], where an input cannot be sealed.
+    /// [`NotSealed`] if an input cannot be sealed.
     pub(super) fn rows(
         &self,
         graph_id: Uuid,
@@ -251,7 +253,8 @@ fn is_condition(parameter: &str) -> bool {
     parameter.starts_with(CONDITION)
 }
 
-/// The parameter as it is stored: a condition with the name of the node that decides, for whoever asks why.
+/// The parameter as it is stored. For a condition, it includes the name of the deciding node, so
+/// that errors can name it.
 fn named(parameter: &str, needed: &str) -> String {
     if is_condition(parameter) { format!("{CONDITION}{needed}") } else { parameter.to_owned() }
 }
@@ -276,7 +279,8 @@ fn run_of(declared: Declared) -> Result<NewRun<Plain>, ClientError> {
     request.into_new_run()
 }
 
-/// The parameters of a node that are malformed, unknown to its job, given twice, or required and given by nobody.
+/// Returns the invalid parameters of a node: malformed, unknown to its job, passed twice, or
+/// required but missing.
 fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphProblem> {
     let problem = |parameter: &str, why: String| GraphProblem::Parameter {
         node: node.to_owned(),
@@ -331,7 +335,7 @@ fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphP
     problems
 }
 
-/// What identifies the input of a node in the request.
+/// The fingerprint of a node's input in the request.
 fn fingerprint(sealer: &Sealer, node: &str, input: &Plain) -> Result<String, PayloadError> {
     let fingerprints = sealer.fingerprints(input, || format!("the input of node `{node}`"))?;
     Ok(format!("{:016x}", fingerprints.first().copied().unwrap_or_default()))

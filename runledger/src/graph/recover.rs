@@ -1,4 +1,4 @@
-//! Another go at a whole graph that has ended.
+//! Recovery: submits a graph that has ended again.
 
 use super::GraphHandle;
 use super::submit::submit_on_pool;
@@ -10,17 +10,22 @@ use crate::model::name::check_key;
 use crate::model::request::recovered_run_id;
 
 impl<T: Payload> GraphHandle<T> {
-    /// Submits a graph that has ended once more: a new run with the same nodes, edges, inputs and options, without the idempotency key, linked to this one as its
-    /// origin. Everything in it runs anew, and its gates are to be decided about anew. Once for each `key`: the same again gives the same graph.
+    /// Submits a graph that has ended again, as a new run with this one as its origin.
     ///
-    /// Costs a query and a statement.
+    /// The new run has the same nodes, edges, inputs and options, but no idempotency key. All nodes
+    /// execute again, and all gates need a new decision. Each `key` creates one graph: a repetition
+    /// returns the same graph.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the graph goes on, [`NoSuchRun`](ClientError::NoSuchRun), [`Unreadable`](ClientError::Unreadable) where a sealed input
-    /// does not open, or a failure of the database.
+    /// [`ClientError::WrongState`] if the graph is live, [`NoSuchRun`](ClientError::NoSuchRun),
+    /// [`Unreadable`](ClientError::Unreadable) if a sealed input does not open, or a database
+    /// error.
+    ///
+    /// # Cost
+    /// One query and one statement.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have submitted the graph. It can be repeated.
+    /// Not cancel safe: a dropped call may still submit the graph. Repeating it is safe.
     pub async fn recover(&self, key: &str) -> Result<Self, ClientError> {
         check_key("request key", key)?;
         let (sealer, run_id) = (self.sealer(), recovered_run_id(self.id(), key));

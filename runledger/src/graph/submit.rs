@@ -1,4 +1,4 @@
-//! The submission of a graph: everything checked, then everything written by one statement.
+//! Submits a graph: checks everything, then writes everything with one statement.
 
 use sqlx::{Connection, PgConnection, PgPool};
 use uuid::Uuid;
@@ -22,15 +22,23 @@ use crate::store::session::{BEGIN, is_read_committed};
 use crate::store::write::commit;
 
 impl<T: Payload> Graph<T> {
-    /// Submits the graph as one run: on a pool in a transaction of its own, or in the caller's open transaction. What needs no other node starts at once.
+    /// Submits the graph as one run.
     ///
-    /// Costs one statement, whatever the size; one more where the key exists, and where a node calls a job by a name that this program does not have.
+    /// On a pool, the submission has its own transaction. In the caller's open transaction, the
+    /// graph exists if and only if that transaction commits. Nodes without dependencies start at
+    /// once.
     ///
     /// # Errors
-    /// [`ClientError::Graph`] with everything that is wrong with the graph; as [`Call::enqueue`](crate::Call::enqueue). Nothing is written then.
+    /// [`ClientError::Graph`] with every problem of the graph. Otherwise as for
+    /// [`Call::enqueue`](crate::Call::enqueue). In all these cases nothing is written.
+    ///
+    /// # Cost
+    /// One statement, whatever the size of the graph. One more if the idempotency key exists, and
+    /// one if a node calls a job by a name that this program does not have.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have submitted the graph. With an idempotency key it can be repeated.
+    /// Not cancel safe: a dropped call may still submit the graph. Repeating it is safe with an
+    /// idempotency key.
     pub fn enqueue<'c, V: EnqueueTarget<'c>>(
         self,
         via: V,
@@ -56,7 +64,7 @@ impl<T: Payload> Graph<T> {
         }
     }
 
-    /// The id of a graph that is submitted by itself.
+    /// The id of the graph's run, for a graph that no workflow starts.
     fn run_id(&self) -> Uuid {
         match &self.idempotency_key {
             None => Uuid::now_v7(),
@@ -64,12 +72,13 @@ impl<T: Payload> Graph<T> {
         }
     }
 
-    /// What its keys belong to, in the place of a job's name.
+    /// The scope of its keys, like the name of a job.
     fn key_scope(&self) -> String {
         format!("{GRAPH}:{}", self.plan.name)
     }
 
-    /// Checks everything, beside the problems that are known. The request has the inputs of nodes by what this sealer says that identifies them.
+    /// Checks everything and adds the problems to the known ones. The request identifies the inputs
+    /// of nodes by fingerprints of this sealer.
     pub(crate) fn draft(
         mut self,
         sealer: &Sealer,
@@ -118,7 +127,7 @@ impl<T: Payload> Graph<T> {
     }
 }
 
-/// A graph without a fault, which has no id yet.
+/// A valid graph without an id.
 pub(crate) struct Draft {
     name: String,
     run: NewRun<Plain>,
@@ -131,10 +140,10 @@ impl Draft {
         &self.run.input
     }
 
-    /// The rows to be written.
+    /// The rows to write.
     ///
     /// # Errors
-    /// [`NotSealed`], where the request or an input of a node cannot be sealed.
+    /// [`NotSealed`] if the request or an input cannot be sealed.
     pub(crate) fn into_new_graph(self, run_id: Uuid, sealer: &Sealer) -> Result<NewGraph, NotSealed> {
         let Self { name, run, prepared } = self;
         let run = NewRun { run_id, ..run };
@@ -146,7 +155,7 @@ impl Draft {
     }
 }
 
-/// On a connection of a pool. Repeating it is safe: the ids are made here.
+/// Submits on a connection of a pool. Repeating is safe, because the client creates the ids.
 pub(super) async fn submit_on_pool(
     pool: &PgPool,
     graph: &NewGraph,
@@ -172,14 +181,14 @@ async fn submit_once(
     if is_clean {
         return submit(&mut connection, graph, sealer).await;
     }
-    // As for a call: a forgotten transaction of the application must not take it along.
+    // As for a call: a transaction that the application forgot must not include the graph.
     let mut tx = connection.begin_with(BEGIN).await?;
     let created = submit(&mut tx, graph, sealer).await?;
     commit("graph_on_pool", tx.commit()).await?;
     Ok(created)
 }
 
-/// Writes a graph, and gives it its active key where it has one. False where it was there before.
+/// Writes a graph and its active key. False if the graph already existed.
 async fn submit(
     connection: &mut PgConnection,
     graph: &NewGraph,
@@ -203,13 +212,13 @@ async fn write(
     sealer: &Sealer,
 ) -> Result<bool, ClientError> {
     let submission = graph::submit(&mut *connection, graph, None).await?;
-    // Another go at a graph is made once, and is the same whoever asks.
+    // A recovery creates one graph per key. Any later call is a repetition and needs no comparison.
     if submission.created || graph.origin_id.is_some() {
         return Ok(submission.created);
     }
     let run = &graph.run;
     let Some(key) = &run.idempotency_key else {
-        // An id without a key is made for this submission alone.
+        // An id without a key is unique to this submission.
         return Ok(true);
     };
     if !is_read_committed(&submission.isolation) {
@@ -232,7 +241,8 @@ async fn write(
     Ok(false)
 }
 
-/// Where the request of a graph, or of an addition to one, differs from another. The order of edges is no difference.
+/// Returns the difference between two requests of a graph or of an addition. Ignores the order of
+/// edges.
 pub(super) fn request_difference(one: &str, other: &str) -> Option<String> {
     let difference = input_difference(&unordered(one), &unordered(other))?;
     Some(difference.replacen("input `", "`", 1))

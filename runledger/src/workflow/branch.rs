@@ -1,4 +1,4 @@
-//! Branches: parts of a workflow that go on beside one another.
+//! Branches: parts of a workflow that execute concurrently.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -17,10 +17,12 @@ use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
 
 impl Wf {
-    /// A branch: a view of this run with steps of its own, for a part of the workflow that goes on beside others. Its keys are `name/step`, counted
-    /// within the branch, so they are the same whatever order the branches are polled in: `tokio::select!` begins with any of them.
+    /// Returns a branch: a view of this run with its own steps, for a concurrent part of the
+    /// workflow.
     ///
-    /// Costs nothing. A second branch of a name is `name#2`.
+    /// Its keys are `name/step`, counted within the branch. So they do not depend on the order in
+    /// which the branches are polled; `tokio::select!` polls in random order. A second branch with
+    /// the same name is `name#2`. A branch costs nothing.
     ///
     /// ```no_run
     /// # use runledger::prelude::*;
@@ -40,7 +42,7 @@ impl Wf {
     pub fn branch(&self, name: &str) -> Branch<'_> {
         let checked =
             check_name("branch", name).map_err(|error| Failure::new(FailureKind::Setup, error.to_string()));
-        // Branches of a name are counted, and a replay would not count this one.
+        // Branches of a name are counted, but a replay would skip this one.
         let checked = if CodeContext::InlineStep.is_here() { Err(nested("branch")) } else { checked };
         let scope = match checked {
             Ok(()) => self.attempt.branch(&self.scope, name),
@@ -52,10 +54,14 @@ impl Wf {
         Branch { wf: Self { attempt: self.attempt.clone(), scope }, marker: PhantomData }
     }
 
-    /// The first of several steps to end, and its place among them: of calls, sleeps, waits for signals and results of children alike. The others are
-    /// dropped: their bodies may have run, and may be recorded. Those of a [saga](Self::saga) are taken back with it, and a wait for a signal has taken none.
+    /// Returns the output of the first step to end, and its index.
     ///
-    /// All give one type; [`Step::map_ok`] makes one of several. Where waits for signals are among other steps, `.into()` makes a [`Step`] of them.
+    /// The steps may be calls, sleeps, waits for signals and results of children. The others are
+    /// dropped: their bodies may have run, and may be recorded. A [saga](Self::saga) compensates
+    /// its dropped steps. A dropped wait for a signal consumes no signal.
+    ///
+    /// All steps must have the same output type; convert with [`Step::map_ok`]. To mix waits for
+    /// signals with other steps, convert them to a [`Step`] with `.into()`.
     ///
     /// ```no_run
     /// # use runledger::prelude::*;
@@ -69,7 +75,7 @@ impl Wf {
     /// ```
     ///
     /// # Errors
-    /// That of the step that ended first; there are no steps.
+    /// The failure of the step that ended first. Or there are no steps.
     pub fn race<'wf, T: 'wf, S>(&'wf self, steps: impl IntoIterator<Item = S>) -> Race<'wf, T>
     where
         S: Into<Step<'wf, T>>,
@@ -83,11 +89,11 @@ impl Wf {
     }
 }
 
-/// A part of a workflow, made by [`Wf::branch`]. It is a [`Wf`] with keys of its own.
+/// A concurrent part of a workflow, made by [`Wf::branch`]. It is a [`Wf`] with its own keys.
 #[derive(Debug)]
 pub struct Branch<'wf> {
     wf: Wf,
-    /// As long as the workflow's own: a branch cannot be moved into a spawned task either.
+    /// Lives as long as the workflow's view, so a branch cannot move into a spawned task either.
     marker: PhantomData<&'wf Wf>,
 }
 
@@ -99,7 +105,7 @@ impl Deref for Branch<'_> {
     }
 }
 
-/// Steps of which the first to end counts, made by [`Wf::race`].
+/// A race of steps, made by [`Wf::race`].
 #[must_use = "a race does nothing until it is awaited"]
 #[derive(Debug)]
 pub struct Race<'wf, T>(futures_util::future::SelectAll<Step<'wf, T>>);

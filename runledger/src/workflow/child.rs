@@ -23,15 +23,18 @@ use crate::store::enqueue::NewRun;
 use crate::store::wait::NewChild;
 
 impl Wf {
-    /// Starts a call as a run of its own, on its own queue: a child. It is cancelled where this run is cancelled, or fails for good. Its start and its record are one
-    /// commit.
-    /// Once the cancel of this run has been asked for it starts no more: the attempt ends here.
+    /// Starts a call as a child run, on its own queue.
+    ///
+    /// The start and its record are one commit. The child is cancelled if this run is cancelled or
+    /// fails. After a cancel request for this run, it starts no more children: the attempt ends at
+    /// this call.
     ///
     /// # Errors
-    /// 100 runs are above this one already, its parent, the parent of that and so on: a workflow that starts itself without end is stopped by that. Recorded
-    /// and terminal, with the run at the top.
-    ///
-    /// The call cannot be stored, or names a tenant or an idempotency key: a child has its parent's tenant, and is known by its step's key.
+    /// - This run already has 100 ancestors. This limit stops a workflow that starts itself
+    ///   endlessly. The failure is recorded and terminal, and names the topmost run.
+    /// - The call cannot be stored.
+    /// - The call has a tenant, an active key or an idempotency key. A child has the tenant of its
+    ///   parent, and the key of its step identifies it.
     #[track_caller]
     pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {
         self.start_at(call, Location::caller())
@@ -79,7 +82,7 @@ impl Wf {
 /// A run started by a workflow.
 pub struct Child<'wf, J> {
     wf: &'wf Wf,
-    /// Of the job or of the graph: the step that waits for it is called after it.
+    /// The name of the job or graph. The step that waits for the result is named after it.
     name: Cow<'static, str>,
     run_id: Uuid,
     marker: PhantomData<fn() -> J>,
@@ -99,16 +102,16 @@ impl<'wf, J: Job> Child<'wf, J> {
         Self { wf, name: name.into(), run_id, marker: PhantomData }
     }
 
-    /// The id of the child's run.
+    /// The id of the child run.
     #[must_use]
     pub fn id(&self) -> Uuid {
         self.run_id
     }
 
-    /// Waits until the child ends and gives its output. A run that only waits leaves its worker.
+    /// Waits until the child ends and returns its output. A run that only waits is suspended.
     ///
     /// # Errors
-    /// The child failed, was cancelled, or gave another type.
+    /// The child failed or was cancelled, or its output has another type.
     #[track_caller]
     pub fn result(&self) -> Step<'wf, J::Output> {
         self.result_at(Location::caller())
@@ -118,7 +121,8 @@ impl<'wf, J: Job> Child<'wf, J> {
         self.end(Wait::Child(self.run_id), line)
     }
 
-    /// As [`result`](Self::result), in a run that has nothing to do before the last of these children has ended.
+    /// Like [`result`](Self::result), for a run that has nothing to do until all of these children
+    /// have ended.
     pub(super) fn result_of_all(&self, all: Arc<[Uuid]>, line: Line) -> Step<'wf, J::Output> {
         self.end(Wait::LastOf(all), line)
     }
@@ -140,7 +144,7 @@ impl<'wf, J: Job> Child<'wf, J> {
     }
 }
 
-/// What identifies the start of a child with an input that these identify.
+/// Returns the fingerprints of the start of a child whose input has these fingerprints.
 pub(crate) fn of_child(fingerprints: &[i64]) -> Vec<i64> {
     fingerprints.iter().map(|input| StepKind::Child.fingerprint(*input)).collect()
 }

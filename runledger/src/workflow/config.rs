@@ -1,4 +1,4 @@
-//! What an operator configures of jobs without a deploy, and how their bodies read it.
+//! Configurations of jobs: operators set them without a deploy, and bodies read them.
 
 use std::fmt;
 use std::future::Future;
@@ -18,25 +18,25 @@ use crate::model::name::check_text;
 use crate::model::payload::{PayloadKind, Place, Plain};
 use crate::store::config::{self, StoredConfig};
 
-/// The configuration of a job in one version of its form. Its `Debug` does not show what it says.
+/// The configuration of a job in one version of its format. `Debug` does not show its content.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobConfig {
-    /// The job, by the name under which it was configured.
+    /// The job, under the name used to configure it.
     pub job: String,
-    /// The version of the form.
+    /// The version of the format.
     pub version: u32,
-    /// What it says, as JSON text; as it is stored, where it is sealed and this program cannot open it.
+    /// The content as JSON text. If it is sealed and this program cannot open it, the stored form.
     pub config: String,
-    /// When it was stored last, by the database's clock.
+    /// When it was last stored, by the database's clock.
     pub changed_at: SystemTime,
 }
 
 impl JobConfig {
-    /// What it says, as a type of the program.
+    /// Decodes the content.
     ///
     /// # Errors
-    /// [`ClientError::DecodeConfig`]: the type does not fit.
+    /// [`ClientError::DecodeConfig`] if the type does not fit.
     pub fn value<T: Payload>(&self) -> Result<T, ClientError> {
         json::decode(&self.config).map_err(|source| ClientError::DecodeConfig {
             job: self.job.clone(),
@@ -57,23 +57,31 @@ impl fmt::Debug for JobConfig {
 }
 
 impl Db {
-    /// Stores a configuration that the bodies of a job read by [`Context::config`], in the place of the one before. Every worker has it from its next heartbeat on, and those that
-    /// start later from their start; no deploy undoes it. Gives whether another one was stored before, or none: the same text again changes nothing.
+    /// Stores a configuration that the bodies of a job read by [`Context::config`].
     ///
-    /// The version is that of its form, which the code counts by itself from 1, whatever the version of the job. Code that reads another form asks for another version, and
-    /// both are stored side by side: while a deploy rolls out, the programs from before go on reading theirs.
+    /// It replaces the previous one. Running workers receive it at their next heartbeat, new
+    /// workers at their start. It survives deploys. Returns whether the stored configuration
+    /// changed: storing the same text again returns false.
     ///
-    /// The job goes by any of its names, and all versions of its code are meant; a program knows those names that its own code has. It is sealed where this `Db` has a codec.
-    /// It is a JSON object, of 256 KiB at most unless [`Limits::config`](crate::Limits::config) says otherwise.
-    ///
-    /// Costs two statements: what jobs are known, and what is stored.
+    /// - `version` is the version of the format, not of the job. The code counts it from 1. Code
+    ///   that reads another format uses another version. Both versions stay stored, so during a
+    ///   rolling deploy old programs keep reading theirs.
+    /// - The job can have any of its names. The configuration applies to all versions of its code.
+    ///   A program knows only the names in its own code.
+    /// - If this `Db` has a codec, the configuration is sealed.
+    /// - It must be a JSON object of at most 256 KiB; [`Limits::config`](crate::Limits::config)
+    ///   changes this limit.
     ///
     /// # Errors
-    /// [`ClientError::UnknownJob`] where neither this program nor a living worker knows the job; [`ClientError::EncodeConfig`]; [`ClientError::Config`] where it is no object, or the
-    /// version is 0 or beyond 2³¹ − 1; a failure of the database.
+    /// [`ClientError::UnknownJob`] if neither this program nor a live worker knows the job;
+    /// [`ClientError::EncodeConfig`]; [`ClientError::Config`] if the value is not an object, or the
+    /// version is 0 or above 2³¹ − 1; or a database error.
+    ///
+    /// # Cost
+    /// Two statements: one reads the known jobs, one stores the configuration.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have stored it. It can be repeated.
+    /// Not cancel safe: a dropped call may still store the configuration. Repeating it is safe.
     pub fn configure<'a, T>(
         &'a self,
         job: &'a str,
@@ -99,7 +107,10 @@ impl Db {
         }
     }
 
-    /// Forgets a configuration: bodies that ask for this version are given none, from the next heartbeat of each worker on. False where none was stored under this name and version.
+    /// Deletes a configuration.
+    ///
+    /// Bodies that ask for this version receive `None` from the next heartbeat of their worker.
+    /// Returns false if none was stored under this name and version.
     ///
     /// # Errors
     /// The name contains a NUL character, or the database failed.
@@ -112,10 +123,10 @@ impl Db {
         }
     }
 
-    /// The configurations that are stored, by job and version. One query.
+    /// Returns the stored configurations, by job and version. One query.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn configs(&self) -> Result<Vec<JobConfig>, ClientError> {
         let stored = config::all(&mut *connection(self.pool()).await?).await?;
         let opened = |StoredConfig { job, version, config, changed_at }: StoredConfig| {
@@ -127,20 +138,24 @@ impl Db {
 }
 
 impl Context {
-    /// What an operator has configured of the job of this body ([`Db::configure`]) in this version of its form; none where nothing is stored. As far as this worker has heard: at
-    /// its start, and at its heartbeats since.
+    /// Returns the configuration that an operator stored for this body's job by [`Db::configure`].
     ///
-    /// A body is given the same from its begin to its end; another try of it, or another attempt, is given what holds then. Of a body that is a step it is the configuration of
-    /// the job that is called, and not of the workflow.
+    /// `version` is the version of the format. `None` if no configuration is stored. The worker
+    /// reads configurations at its start and at each heartbeat, so the value may be that old. No
+    /// statement; the value is decoded at each call.
     ///
-    /// The code of a workflow may not ask between its steps, since a replay would be answered otherwise: let it call a job that does, or ask in an inline step, which is given
-    /// what holds at that moment.
-    ///
-    /// Costs no statement. It is decoded at each call.
+    /// - One try of a body always receives the same value. The next try or attempt receives the
+    ///   value that is current then.
+    /// - In a step, it is the configuration of the called job, not of the workflow.
+    /// - Workflow code between steps cannot call this, because a replay could receive another
+    ///   value. Call a job that reads it, or read it in an inline step. An inline step receives the
+    ///   value that is current at the call.
     ///
     /// # Errors
-    /// [`ClientError::DecodeConfig`], with the path of what does not fit the type, and [`ClientError::UnreadableConfig`] where no codec opens it. Both are retried as the job's policy
-    /// says, since an operator can mend them meanwhile. [`ClientError::BetweenSteps`], which is not.
+    /// [`ClientError::DecodeConfig`], with the path of the value that does not fit the type, and
+    /// [`ClientError::UnreadableConfig`] if no codec opens it. The job's policy retries both,
+    /// because an operator may fix them in the meantime. [`ClientError::BetweenSteps`], which is
+    /// not retried.
     pub fn config<T: Payload>(&self, version: u32) -> Result<Option<T>, ClientError> {
         not_between_steps()?;
         let (attempt, definition) = (self.of_attempt(), self.definition());
@@ -162,12 +177,12 @@ impl Context {
     }
 }
 
-/// What tells a configuration from others in its [`Place`].
+/// Identifies a configuration in its [`Place`].
 fn key_of(job: &str, version: u32) -> String {
     format!("{job}/{version}")
 }
 
-/// It belongs to no run.
+/// A configuration belongs to no run.
 fn place_of(key: &str) -> Place<'_> {
     Place::new(Uuid::nil(), PayloadKind::Config, key)
 }

@@ -1,4 +1,4 @@
-//! Continuation: the same run goes on with a fresh record, or a fresh attempt.
+//! Continuation: the same run continues with a fresh history, or with a fresh attempt.
 
 use std::future::{Future, pending};
 use std::time::Duration;
@@ -15,8 +15,11 @@ use crate::model::payload::{PayloadKind, Place};
 use crate::model::timestamp::FURTHEST;
 
 impl Wf {
-    /// Begins this workflow anew with other arguments, as the same run: its handle, its signals that are left and its children stay, its recorded steps are
-    /// forgotten, and its attempts are counted from the start. For loops without end, whose record would grow for ever:
+    /// Continues this run as new: the same run executes the workflow again with other arguments.
+    ///
+    /// The run keeps its handle, its unreceived signals and its children. Its recorded steps are
+    /// deleted, and its count of attempts starts over. Use it for endless loops, whose history
+    /// would grow forever:
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -30,13 +33,17 @@ impl Wf {
     /// }
     /// ```
     ///
-    /// The future never completes: the attempt ends where it is awaited, with everything that is under way. `call` is of this workflow; of its options only
-    /// a delay has a meaning. What a [`Saga`](crate::Saga) did is not taken back any more, and what was published is to be published again.
+    /// The future never completes: the attempt ends when it is awaited, including all steps in
+    /// flight. `call` must be of this workflow. Of its options, only `delay` is allowed. The steps
+    /// of a [`Saga`](crate::Saga) are no longer compensated. Published values are deleted; publish
+    /// them again.
     ///
-    /// Costs one statement, and the deletion of the recorded steps. A step of the same key has another
-    /// [`idempotency_key`](Context::idempotency_key) afterwards, and starts another child.
+    /// In the body of a step, this call fails the run: a replay would skip it together with the
+    /// step.
     ///
-    /// Inside the body of a step it fails the run with the reason: a replay would skip it with the step.
+    /// # Cost
+    /// One statement, and the deletion of the recorded steps. Afterwards a step of the same key has
+    /// another [`idempotency_key`](Context::idempotency_key) and starts another child.
     pub fn continue_as_new<J: Job, T>(&self, call: Call<J>) -> impl Future<Output = T> {
         let was_inside = CodeContext::InlineStep.is_here();
         async move {
@@ -52,12 +59,17 @@ impl Wf {
 }
 
 impl Context {
-    /// Ends this attempt of a run with a slice of its work done: it goes on at once, or after a delay, as the same run with the same arguments, its attempts
-    /// counted from the start. How far it has come it finds in [`last_progress`](Self::last_progress).
+    /// Ends this attempt after a part of the work. The run continues at once or after a delay.
     ///
-    /// The future never completes, so there can be no output at the same time. Costs one statement.
+    /// It is the same run with the same arguments, and its count of attempts starts over. The next
+    /// attempt finds the position in [`last_progress`](Self::last_progress). The future never
+    /// completes, so the body cannot return an output as well.
     ///
-    /// In a step, a workflow or a transactional job it fails the run with the reason: a workflow has [`Wf::continue_as_new`], and a transaction would be lost.
+    /// In a step, a workflow or a transactional job, this call fails the run with the reason. A
+    /// workflow has [`Wf::continue_as_new`]. A transaction would be lost.
+    ///
+    /// # Cost
+    /// One statement.
     pub async fn continue_later<T>(&self, delay: Duration) -> T {
         let definition = self.of_attempt().definition;
         let stop = if self.step_key().is_some() || is_workflow(definition) || definition.transactional {

@@ -1,15 +1,15 @@
-//! What a workflow borrows from its attempt. The trait only explains what any other type does wrong.
+//! The context of a workflow. The trait exists for its error message about a wrong first parameter.
 
 use super::Wf;
 
-/// The first parameter of a workflow.
+/// The type of the first parameter of a workflow.
 #[diagnostic::on_unimplemented(
     message = "the first parameter of a workflow is its context, not `{Self}`",
     label = "this is not `Wf`",
     note = "write `wf: &Wf` first; arguments come after it, and what the application provides is marked with `#[inject]`"
 )]
 pub trait WorkflowContext {
-    /// The context.
+    /// Returns the context.
     fn of(wf: &Wf) -> &Self;
 }
 
@@ -19,7 +19,7 @@ impl WorkflowContext for Wf {
     }
 }
 
-/// Lends a workflow its context.
+/// Returns the context for a workflow's first parameter.
 #[must_use]
 pub fn context<T: WorkflowContext + ?Sized>(wf: &Wf) -> &T {
     T::of(wf)

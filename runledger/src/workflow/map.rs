@@ -1,4 +1,4 @@
-//! Fan-out: a call for each item of a list.
+//! Fan-out: one call for each item of a list.
 
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture};
@@ -16,14 +16,16 @@ use crate::definition::job::Job;
 use crate::definition::step_error::StepError;
 use crate::model::replay::Line;
 
-/// How many calls are under way at a time, where nobody says.
+/// The default number of calls in flight.
 const DEFAULT_LIMIT: usize = 64;
 
 impl Wf {
-    /// A call for each item: `wf.map(&order.skus, |sku| reserve(sku, 1).key(sku)).limit(8).await?` gives the outputs in the order of the items.
+    /// Calls a job for each item and returns the outputs in the order of the items:
+    /// `wf.map(&order.skus, |sku| reserve(sku, 1).key(sku)).limit(8).await?`.
     ///
-    /// Each is a step of this run, in this worker, under the key of the call; with [`as_child_runs`](Map::spread) a run of its own. Steps are built in the order
-    /// of the items, as others end.
+    /// Each call is a step of this run, in this worker, under the key of the call. With
+    /// [`as_child_runs`](Map::as_child_runs), each call is a separate run. Steps are built in the
+    /// order of the items, as earlier steps end.
     #[track_caller]
     pub fn map<'wf, I, J, F>(&'wf self, items: I, mut call: F) -> Map<'wf, J>
     where
@@ -50,19 +52,24 @@ pub struct Map<'wf, J> {
 type Settled<J> = Result<<J as Job>::Output, StepError>;
 
 impl<'wf, J: Job> Map<'wf, J> {
-    /// How many are under way at a time; 64 by default, and no limit with [`as_child_runs`](Self::spread). Another limit is no change of the workflow for runs in
-    /// flight, but for those of a spread map.
+    /// Sets how many calls are in flight at once. Default 64; no limit with
+    /// [`as_child_runs`](Self::as_child_runs).
+    ///
+    /// You can change the limit while runs are in flight, except with `as_child_runs`.
     pub fn limit(self, limit: usize) -> Self {
         Self { limit: Some(limit.max(1)), ..self }
     }
 
-    /// Starts a run for each item, so that all workers share them: children of this run, which are cancelled where it is cancelled or fails. Without a
-    /// limit this run wakes once, when the last of them has ended.
+    /// Starts a child run for each item, so that all workers share the work.
+    ///
+    /// The children are cancelled if this run is cancelled or fails. Without a limit, this run
+    /// wakes once, after the last child has ended.
     pub fn as_child_runs(self) -> Self {
         Self { spread: true, ..self }
     }
 
-    /// The outcome of each item, in their order: the failure of one does not stop the others.
+    /// Returns the outcome of every item, in the order of the items. A failure does not stop the
+    /// others.
     pub async fn settle_all(self) -> Vec<Settled<J>> {
         let mut outcomes = Vec::with_capacity(self.calls.len());
         let Ok(()) = self
@@ -74,7 +81,7 @@ impl<'wf, J: Job> Map<'wf, J> {
         in_order(outcomes)
     }
 
-    /// Ends with the first failure: the others are dropped.
+    /// Returns at the first failure and drops the other calls.
     async fn outputs(self) -> Result<Vec<J::Output>, StepError> {
         let mut outputs = Vec::with_capacity(self.calls.len());
         self.each(|place, outcome| {
@@ -93,7 +100,7 @@ impl<'wf, J: Job> Map<'wf, J> {
         let limit = limit.unwrap_or(DEFAULT_LIMIT);
         let mut waiting = calls.into_iter().enumerate().peekable();
         let mut under_way = FuturesUnordered::new();
-        // A run that was begun under a higher limit has had more under way: their records wait for their claims.
+        // If the run started under a higher limit, more of its recorded steps must be claimed now.
         let is_due = |(_, call): &(usize, Call<J>)| {
             wf.attempt.is_due(&wf.scope, J::DEFINITION.oldest_name(), call.key.as_deref())
         };
@@ -118,7 +125,7 @@ impl<'wf, J: Job> IntoFuture for Map<'wf, J> {
     }
 }
 
-/// The step is built here, and not when the future is first polled.
+/// Builds the step at once, not when the future is first polled.
 fn one<'wf, J: Job>(
     wf: &'wf Wf,
     place: usize,
@@ -140,7 +147,7 @@ fn one<'wf, J: Job>(
     }
 }
 
-/// Starts all children, and then waits for the last of them.
+/// Starts all children, then waits until the last of them has ended.
 async fn all_at_once<J: Job, E>(
     wf: &Wf,
     calls: Vec<Call<J>>,

@@ -1,4 +1,4 @@
-//! What a workflow may ask of the world without a step: the time, an id, a number, and whether a change of its code concerns it.
+//! Recorded values without a step: the time, an id, a number, and whether a code change applies.
 
 use std::time::SystemTime;
 
@@ -14,9 +14,12 @@ use crate::model::replay::StepKind;
 use crate::model::timestamp::Timestamp;
 
 impl Wf {
-    /// The time, by the database's clock. It is recorded: a replay gives the same instant.
+    /// Returns the time of the database's clock. It is recorded: a replay returns the same instant.
     ///
-    /// Costs a row that is written before the next step's body begins, and no round trip where it is called. Its key is `now`, counted per occurrence.
+    /// Its key is `now`, counted per occurrence.
+    ///
+    /// # Cost
+    /// One row, written before the next step's body starts. The call itself makes no round trip.
     #[must_use]
     #[track_caller]
     pub fn now(&self) -> SystemTime {
@@ -24,32 +27,44 @@ impl Wf {
         Timestamp::from_unix_micros(now).into()
     }
 
-    /// A fresh id (version 7). It is recorded: a replay gives the same one. Costs what [`now`](Self::now) does; its key is `uuid`.
+    /// Returns a new id (UUID version 7). It is recorded: a replay returns the same id.
+    ///
+    /// Its key is `uuid`. Costs as much as [`now`](Self::now).
     #[must_use]
     #[track_caller]
     pub fn uuid(&self) -> Uuid {
         self.mark("uuid", Uuid::now_v7)
     }
 
-    /// A random number, uniform over all of them; seed a generator with it for more. It is recorded: a replay gives the same one. Costs what
-    /// [`now`](Self::now) does; its key is `random`.
+    /// Returns a uniformly distributed random number. It is recorded: a replay returns the same
+    /// number.
+    ///
+    /// Seed a generator with it if you need more. Its key is `random`. Costs as much as
+    /// [`now`](Self::now).
     #[must_use]
     #[track_caller]
     pub fn random(&self) -> u64 {
         self.mark("random", || {
-            // Of a random id the lower half has two fixed bits at its top, and the upper one four in its middle.
+            // A random UUID has two fixed bits at the top of its lower half, and four in the middle
+            // of its upper.
             let (one, other) = (Uuid::new_v4().as_u64_pair().1, Uuid::new_v4().as_u64_pair().1);
             one ^ other.rotate_left(2)
         })
     }
 
-    /// Whether a change of the workflow's code is in force for this run: `if wf.patched("thank-you-mail") { … }`.
+    /// Whether a change of the workflow's code applies to this run:
+    /// `if wf.patched("thank-you-mail") { … }`.
     ///
-    /// True for runs that had not come to this place when the changed code first ran them, which is recorded, and false for those that had gone on
-    /// beyond it: these go on as the old code did. Decided once for a run and name. The call may go when no run is left that was begun before it;
-    /// [`RunHandle::steps`](crate::RunHandle::steps) shows who has decided.
+    /// True for a run that had not reached this call when the changed code first executed it; this
+    /// decision is recorded. False for a run that had already gone further; it continues like the
+    /// old code. The decision is made once per run and name. Remove the call when no run from
+    /// before the change is live. [`RunHandle::steps`](crate::RunHandle::steps) shows which runs
+    /// have decided.
     ///
-    /// Costs what [`now`](Self::now) does where it is true, and nothing where it is false; its key is `patched[name]`.
+    /// Its key is `patched[name]`.
+    ///
+    /// # Cost
+    /// If true, as much as [`now`](Self::now). If false, nothing.
     #[must_use]
     pub fn patched(&self, name: &str) -> bool {
         if let Err(error) = check_name("patch", name) {
@@ -65,7 +80,7 @@ impl Wf {
         is_patched
     }
 
-    /// Gives a value that is recorded: what it was, or what it is now.
+    /// Returns the recorded value, or records the current one.
     #[track_caller]
     fn mark<T>(&self, name: &str, now: impl Fn() -> T) -> T
     where
@@ -94,7 +109,8 @@ impl Wf {
         value
     }
 
-    /// Ends the attempt at its next await: what has no result of its own cannot say what is wrong otherwise.
+    /// Stops the attempt at its next await. A method without a `Result` has no other way to report
+    /// the failure.
     fn refuse(&self, failure: Failure) -> bool {
         self.attempt.stop(StopReason::Refused(failure));
         false

@@ -1,4 +1,4 @@
-//! What a run emits while it works: lines, appended, for whoever follows it.
+//! The output of a run: lines that it appends and that other programs can follow.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -23,28 +23,34 @@ use crate::model::json::{self, DecodeError};
 use crate::model::payload::{PayloadKind, Place, Plain};
 use crate::store::output::{OutputLine, StoredLine, emitted};
 
-/// The most lines of a page.
+/// The maximum number of lines on a page.
 const PAGE: i64 = 1000;
 
-/// How often a follower looks for more.
+/// How often a follower polls for new lines.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Context {
-    /// Appends a line to the [output](RunHandle::output) of the run. It is kept when the call returns, also where the body fails afterwards or is
-    /// transactional and rolled back.
+    /// Appends a line to the [output](RunHandle::output) of the run.
     ///
-    /// Another try of the body, or another attempt after a crash, counts its lines anew: its line *n* adds nothing where an earlier try has said the same
-    /// as line *n*, and is appended where that said something else or nothing. So a body that says the same in every try says it once, and one that goes
-    /// on from its [`last_progress`](Self::last_progress) appends what is new, as long as no line is as the one of its number was.
+    /// It is stored when this call returns, even if the body later fails, or is transactional and
+    /// rolled back.
     ///
-    /// Costs one statement, shared with what other runs emit at the same time.
+    /// Each try of the body counts its lines from 1. Line *n* of a later try adds nothing if it
+    /// equals line *n* of an earlier try. Otherwise it is appended. So a body that emits the same
+    /// lines in every try emits them once. A body that continues from its
+    /// [`last_progress`](Self::last_progress) appends its new lines, unless a line equals the
+    /// earlier line with the same number.
     ///
     /// # Errors
-    /// The value cannot be stored, or the output of the run is full: 10,000 lines, 16 MiB of JSON text. No retry mends that. An attempt that has lost
-    /// its lease writes nothing and ends here.
+    /// The value cannot be stored, or the output of the run is full: 10,000 lines or 16 MiB of JSON
+    /// text. Neither failure is retried. An attempt that has lost its lease writes nothing and ends
+    /// at this call.
+    ///
+    /// # Cost
+    /// One statement, shared with the lines of other runs.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have appended the line.
+    /// Not cancel safe: a dropped call may still append the line.
     pub fn emit<'c, T>(&'c self, line: &T) -> impl Future<Output = Result<()>> + Send + use<'c, T>
     where
         T: Serialize + ?Sized,
@@ -67,15 +73,19 @@ impl Context {
 }
 
 impl Wf {
-    /// Appends a line to the [output](RunHandle::output) of the run. It goes with the next write of the run, and at the latest with its end or its next wait:
-    /// the code does not wait for it.
+    /// Appends a line to the [output](RunHandle::output) of the run.
     ///
-    /// It is no step: it can be added to a workflow and removed while runs are in flight. A replay emits again, and what it emits as before, under the
-    /// same number in its branch, adds nothing; where the code emits something else now, that is appended.
+    /// The code does not wait for the write. The line is written with the next write of the run, at
+    /// the latest when the run ends or waits. It is not a step: you can add or remove it while runs
+    /// are in flight. A replay emits its lines again. A line that equals the stored line with the
+    /// same number in its branch adds nothing; a different line is appended.
     ///
-    /// Costs one statement a write of the run, shared with others; a run that is resumed sends all its lines again with its first write.
+    /// A value that cannot be stored fails the run, and so does output of more than 10,000 lines or
+    /// 16 MiB.
     ///
-    /// A value that cannot be stored, and output of more than 10,000 lines or 16 MiB, fail the run.
+    /// # Cost
+    /// One statement per write of the run, shared with others. A resumed run sends all its lines
+    /// again with its first write.
     pub fn emit<T: Serialize + ?Sized>(&self, line: &T) {
         let kept = if CodeContext::InlineStep.is_here() {
             Err(StopReason::Refused(nested("emit")))
@@ -91,21 +101,24 @@ impl Wf {
 }
 
 impl OutputLine {
-    /// What it says, as a value.
+    /// Decodes the line.
     ///
     /// # Errors
-    /// It does not fit the type.
+    /// The value does not fit the type.
     pub fn decode<T: Payload>(&self) -> std::result::Result<T, DecodeError> {
         json::decode(&self.value)
     }
 }
 
 impl<J: Job> RunHandle<J> {
-    /// What the run has emitted ([`Context::emit`], [`Wf::emit`]) from this position on, the first being 1: up to 1,000 lines, while it goes on and after
-    /// its end. Positions have no gaps and never change, so whoever has read up to `n` goes on at `n + 1`. Empty where there is no more yet. One query.
+    /// Returns up to 1,000 lines that the run emitted, from position `from`. One query.
+    ///
+    /// [`Context::emit`] and [`Wf::emit`] emit lines. The first has position 1. Positions have no
+    /// gaps and never change, so after line `n` continue with `n + 1`. Empty if there are no more
+    /// lines yet. It works while the run is live and after its end.
     ///
     /// # Errors
-    /// [`ClientError::Unreadable`], or a failure of the database.
+    /// [`ClientError::Unreadable`], or a database error.
     pub async fn output(&self, from: u64) -> std::result::Result<Vec<OutputLine>, ClientError> {
         let stored = emitted(&mut *connection(self.pool()?).await?, self.id(), from, PAGE).await?;
         stored.into_iter().map(|line| self.opened(line)).collect()
@@ -119,14 +132,15 @@ impl<J: Job> RunHandle<J> {
         Ok(OutputLine { position, step_key, value, emitted_at })
     }
 
-    /// Follows the output of the run from this position on, until the run has ended and all is read.
+    /// Follows the output of the run from this position until the run has ended and all lines are
+    /// read.
     #[must_use]
     pub fn follow_output(&self, from: u64) -> OutputFollower<J> {
         OutputFollower { handle: self.clone(), from, read: VecDeque::new() }
     }
 }
 
-/// Reads the output of a run as it comes, made by [`RunHandle::follow_output`].
+/// Reads the output of a run as it is emitted, made by [`RunHandle::follow_output`].
 #[derive(Debug)]
 pub struct OutputFollower<J> {
     handle: RunHandle<J>,
@@ -135,20 +149,23 @@ pub struct OutputFollower<J> {
 }
 
 impl<J: Job> OutputFollower<J> {
-    /// The next line, as soon as there is one; none where the run has ended and all is read. Looks twice a second while there is nothing: two queries.
+    /// Returns the next line, as soon as there is one. `None` after the last line of an ended run.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], or a failure of the database. It may be asked again then, and goes on where it was.
+    /// [`ClientError::NoSuchRun`], or a database error. The next call continues at the same line.
+    ///
+    /// # Cost
+    /// While there is no new line, two queries every 500 ms.
     ///
     /// # Cancel safety
-    /// Dropping the future loses no line.
+    /// Cancel safe: dropping the future loses no line.
     pub async fn next(&mut self) -> std::result::Result<Option<OutputLine>, ClientError> {
         loop {
             if let Some(line) = self.read.pop_front() {
                 self.from = line.position + 1;
                 return Ok(Some(line));
             }
-            // Asked first: what a run has emitted is there when its end is.
+            // Read the state first: all lines of a run are committed by the time it has ended.
             let has_ended = self.handle.state().await?.is_terminal();
             self.read = self.handle.output(self.from).await?.into();
             if self.read.is_empty() {

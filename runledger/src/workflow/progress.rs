@@ -1,4 +1,4 @@
-//! What a run shows of itself while it works and afterwards: the progress of its bodies, and the state that its workflow publishes.
+//! Data that a run shows to other programs: the progress of its bodies, and published state.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -29,21 +29,26 @@ use crate::store::error::{Class, class};
 use crate::store::progress::{self, ProgressWrite};
 use crate::store::without_connection::accepts_no_more;
 
-/// How long a look at the last progress waits for a connection that the body itself may hold.
+/// How long reading the last progress waits for a free connection. The body itself may hold one.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 impl Context {
-    /// Says how far this body is, in the place of what it said before: another try of it, or another attempt after a crash, is told by
-    /// [`last_progress`](Self::last_progress), and so is everybody by [`RunHandle::progress`]. The value is kept when the call returns, also where the body
-    /// fails afterwards or is transactional and rolled back. It is a sign of life for [`Step::heartbeat_timeout`].
+    /// Stores how far this body has come, replacing its earlier progress.
     ///
-    /// Costs one statement, shared with what other runs say at the same time.
+    /// [`last_progress`](Self::last_progress) returns it to the next try of the body, also after a
+    /// crash. [`RunHandle::progress`] returns it to other programs. It is stored when this call
+    /// returns, even if the body later fails, or is transactional and rolled back. It counts as a
+    /// sign of life for [`Step::heartbeat_timeout`].
     ///
     /// # Errors
-    /// The value cannot be stored; no retry mends that. An attempt that has lost its lease writes nothing and ends here.
+    /// The value cannot be stored; this failure is not retried. An attempt that has lost its lease
+    /// writes nothing and ends at this call.
+    ///
+    /// # Cost
+    /// One statement, shared with the progress of other runs.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have kept the value.
+    /// Not cancel safe: a dropped call may still store the value.
     pub fn progress<'c, T>(&'c self, value: &T) -> impl Future<Output = Result<()>> + Send + use<'c, T>
     where
         T: Serialize + ?Sized,
@@ -69,12 +74,14 @@ impl Context {
         }
     }
 
-    /// What this body said last of how far it is, in this try, in an earlier one, or in an earlier attempt of the run; none where it has said nothing.
-    /// One query, repeated while the database is away.
+    /// Returns the last progress of this body, from this try, an earlier try or an earlier attempt.
+    ///
+    /// `None` if the body has stored none. One query, repeated during a database outage.
     ///
     /// # Errors
-    /// The value does not fit the type, or the database refuses the query. Or no connection of the pool became free for
-    /// 30 s, and the database accepts no other: then this body may be waiting for its own.
+    /// The value does not fit the type, or the database refuses the query. Or no connection of the
+    /// pool became free for 30 s while the database accepts no new ones: this body may then hold
+    /// the connection it waits for.
     pub async fn last_progress<T: Payload>(&self) -> Result<Option<T>> {
         let (attempt, key) = (self.of_attempt(), self.step_key().unwrap_or_default());
         let mut starved_since = None;
@@ -108,7 +115,7 @@ impl Context {
     }
 }
 
-/// Whether there is no connection although the server is there.
+/// Whether no connection is available although the server is reachable.
 fn is_starved(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::PoolTimedOut) || accepts_no_more(error)
 }
@@ -121,14 +128,18 @@ fn is_starved(error: &sqlx::Error) -> bool {
 struct NoConnection(#[source] sqlx::Error);
 
 impl Wf {
-    /// Shows a value under a name, in the place of the one before: [`RunHandle::query`] gives it while the run goes on and after its end. The name is of the
-    /// form of a step's.
+    /// Publishes a value under a name, replacing the previous one.
     ///
-    /// It is a step, with the value as its record: a replay passes it without publishing anything again, and a run that is made of this one by `fork` or
-    /// `revive` shows what was published up to there. Costs one statement, shared with other steps.
+    /// [`RunHandle::query`] returns it while the run is live and after its end. The name follows
+    /// the rules for step names. Publishing is a step that records the value. A replay does not
+    /// publish it again. A run created by `fork` or `revive` shows the values published in the
+    /// steps it keeps.
     ///
     /// # Errors
-    /// The value cannot be stored, or the name breaks a rule.
+    /// The value cannot be stored, or the name is invalid.
+    ///
+    /// # Cost
+    /// One statement, shared with other steps.
     #[track_caller]
     pub fn publish<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Step<'_, ()> {
         if let Err(error) = check_name("published state", name) {
@@ -157,10 +168,12 @@ impl Wf {
 }
 
 impl<J: Job> RunHandle<J> {
-    /// What the run's workflow published last under this name, while it goes on and after its end; none where it has published nothing there. One query.
+    /// Returns the value that the run's workflow last published under this name. One query.
+    ///
+    /// It works while the run is live and after its end. `None` if the workflow has published none.
     ///
     /// # Errors
-    /// [`ClientError::Decode`], [`ClientError::Unreadable`], or a failure of the database.
+    /// [`ClientError::Decode`], [`ClientError::Unreadable`], or a database error.
     pub async fn query<T: Payload>(&self, name: &str) -> std::result::Result<Option<T>, ClientError> {
         check_text("published state", name)?;
         let mut connection = connection(self.pool()?).await?;
@@ -170,18 +183,20 @@ impl<J: Job> RunHandle<J> {
         self.decoded(opened)
     }
 
-    /// What the body of the job said last of how far it is ([`Context::progress`]); none where it has said nothing. One query.
+    /// Returns the last progress of the job's body ([`Context::progress`]). One query.
+    ///
+    /// `None` if the body has stored none.
     ///
     /// # Errors
-    /// [`ClientError::Decode`], [`ClientError::Unreadable`], or a failure of the database.
+    /// [`ClientError::Decode`], [`ClientError::Unreadable`], or a database error.
     pub async fn progress<T: Payload>(&self) -> std::result::Result<Option<T>, ClientError> {
         self.step_progress("").await
     }
 
-    /// As [`progress`](Self::progress), of the body of a step.
+    /// Returns the last progress of a step's body, like [`progress`](Self::progress).
     ///
     /// # Errors
-    /// As [`progress`](Self::progress).
+    /// As for [`progress`](Self::progress).
     pub async fn step_progress<T: Payload>(
         &self,
         step_key: &str,

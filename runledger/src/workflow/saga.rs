@@ -1,4 +1,4 @@
-//! Sagas: steps that can be taken back.
+//! Sagas: steps with compensations.
 
 use std::collections::HashSet;
 use std::panic::Location;
@@ -17,14 +17,19 @@ use crate::model::payload::Plain;
 use crate::model::version::stored_name;
 
 impl Wf {
-    /// Begins a saga: steps each of which says how to take back what it did.
+    /// Starts a saga: a group of steps, each with a compensation that undoes its effect.
     ///
-    /// The call that takes it back is recorded with the step. Where the run fails for good or is cancelled, the recorded calls are carried out, the last
-    /// first, by any worker and without the workflow's code; then the run ends. They are steps: retried by the policy of their jobs, recorded as
-    /// `undo[key]`, and seen in [`RunHandle::steps`](crate::RunHandle::steps). Where one fails for good the run is parked with the reason:
-    /// [`RunHandle::resume`](crate::RunHandle::resume) tries it again, and cancelling the run leaves the rest undone.
+    /// The compensation is a call, recorded with its step. If the run fails or is cancelled, a
+    /// worker executes the recorded compensations, last step first, and then the run ends. Any
+    /// worker can execute them, without the workflow's code.
     ///
-    /// A step that fails has nothing to take back, though its body may have begun: what it does before it fails is for its own code.
+    /// Compensations are steps. The policy of their job retries them. They are recorded as
+    /// `undo[key]` and appear in [`RunHandle::steps`](crate::RunHandle::steps). If one fails for
+    /// good, the run is blocked with the reason. [`RunHandle::resume`](crate::RunHandle::resume)
+    /// tries it again; cancelling the run leaves the remaining effects in place.
+    ///
+    /// A failed step is not compensated, even if its body did part of its work. The body must clean
+    /// up before it fails.
     ///
     /// ```no_run
     /// # use runledger::prelude::*;
@@ -34,7 +39,7 @@ impl Wf {
     /// async fn journey(wf: &Wf) -> Result<u64> {
     ///     let saga = wf.saga();
     ///     let flight = saga.run(book("flight"), |id| unbook(*id)).await?;
-    ///     let hotel = saga.run(book("hotel"), |id| unbook(*id)).await?; // where this fails the flight is unbooked
+    ///     let hotel = saga.run(book("hotel"), |id| unbook(*id)).await?; // if this fails, the flight is unbooked
     ///     if wf.signal::<bool>("confirmed").await? {
     ///         return Ok(flight + hotel);
     ///     }
@@ -47,11 +52,11 @@ impl Wf {
     }
 }
 
-/// Steps of a workflow that can be taken back, made by [`Wf::saga`].
+/// Steps of a workflow with compensations, made by [`Wf::saga`].
 #[derive(Debug)]
 pub struct Saga<'wf> {
     wf: &'wf Wf,
-    /// Its steps, in the order in which they were built.
+    /// The steps, in the order in which the code built them.
     steps: Arc<Mutex<Vec<Part>>>,
 }
 
@@ -62,27 +67,33 @@ struct Part {
     seen: Seen,
 }
 
-/// What the code has seen of a step.
+/// How much the code has seen of a step's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// Nothing: it is under way, or was dropped, as one that has lost a race.
+    /// Nothing: the step is in flight, or the code dropped it, for example as the loser of a race.
     Nothing,
     Output,
     Failure,
 }
 
 impl<'wf> Saga<'wf> {
-    /// As [`Wf::run`], with the call that takes back what the step did, made of its output. What else that call needs of the workflow, such as an id, is
-    /// asked for before: `undo` is not called where the step is recorded.
+    /// Executes a call as a step, like [`Wf::run`], with a compensation.
+    ///
+    /// `undo` builds the compensating call from the step's output. It is not called for a recorded
+    /// step. If the compensation needs other values of the workflow, such as an id, obtain them
+    /// before this call.
     ///
     /// # Errors
-    /// As [`Wf::run`]. An undo that cannot be made or stored, since `undo` panics or gives a workflow, is a failure of the step, though its body has run: that
-    /// cannot be known before. It is recorded, so the body does not run again. What a transactional body did is rolled back with it; what another did is taken
-    /// back by nothing, and the failure says so.
+    /// As for [`Wf::run`]. Also, the step fails if `undo` panics or its call cannot be recorded,
+    /// although the body has run. This failure is recorded, so the body does not run again. The
+    /// effects of a transactional body are rolled back. The effects of any other body are not
+    /// undone, and the failure says so. A workflow as compensation is refused before the body runs.
     ///
     /// # Cancel safety
-    /// As [`Step`]. A transactional job goes on only while the code polls its step, as the closure of [`Wf::tx`] does, since `undo` may borrow. One that is dropped while its body runs is not recorded, and what the body has done outside by then is not taken back. One whose body has
-    /// ended is recorded all the same.
+    /// As for [`Step`]. If the step is dropped while its body runs, it is not recorded, and the
+    /// effects of the body so far are not compensated. If the body has ended, the step is still
+    /// recorded. A transactional job progresses only while the code polls its step, as with
+    /// [`Wf::tx`], because `undo` may borrow.
     #[track_caller]
     pub fn run<J: Job, U: Job>(
         &self,
@@ -97,12 +108,12 @@ impl<'wf> Saga<'wf> {
             return refused(J::DEFINITION.name, Failure::new(FailureKind::Setup, message));
         }
         let stored = move |output: &str| {
-            // Like the body it is not carried out again where the step is recorded.
+            // Like the body, `undo` does not run again for a recorded step.
             let _inside = CodeContext::InlineStep.enter();
             stored(undo(&decode_output(Ok(output.to_owned()))?))
         };
         let step = self.wf.run_with(call, Some(Box::new(stored)), Location::caller());
-        // One that was refused has the key of another.
+        // A refused step has the key of another step.
         if step.is_refused() {
             return step;
         }
@@ -113,24 +124,31 @@ impl<'wf> Saga<'wf> {
             steps.len() - 1
         };
         step.telling(move |is_output| {
-            // Where the saga was undone meanwhile, nobody asks any more.
+            // If the saga was compensated in the meantime, the part is gone.
             if let Some(part) = locked(&steps).get_mut(place) {
                 part.seen = if is_output { Seen::Output } else { Seen::Failure };
             }
         })
     }
 
-    /// Takes back what the steps of this saga did, the last first: also those that the code has dropped after their bodies had ended, as `race` and `try_join!`
-    /// do. Where one cannot be taken back the run is parked there.
+    /// Compensates the steps of this saga, last step first.
     ///
-    /// Which steps these are is decided once. Where the code has dropped some, that is recorded before the first is taken back, as the step `saga.undo[…]` with
-    /// the key of the saga's first step. One that is under way elsewhere meanwhile and ends later is not among them: it stays, unless the run fails.
+    /// This includes steps that the code dropped after their bodies had ended, as `race` and
+    /// `try_join!` do. If a compensation fails for good, the run is blocked at that point.
     ///
-    /// In a run that goes on from the record of another ([`fork`](crate::RunHandle::fork)), what that one did is taken back once it has ended and has not done so
-    /// itself; until then this run is parked here. Where one of those that share it has begun anew since, nothing tells whether it has: this run is parked, and a
-    /// person decides.
+    /// The set of steps is decided once. If the code dropped steps, the decision is recorded before
+    /// the first compensation, as the step `saga.undo[…]` with the key of the saga's first step. A
+    /// step that is in flight in another branch and ends later is not in the set. It keeps its
+    /// effect unless the run fails.
     ///
-    /// Costs as much as the calls that it makes as steps, a statement where the code has dropped steps, and in a fork a query for each step that it was given.
+    /// In a [fork](crate::RunHandle::fork), the steps kept from the original are compensated after
+    /// the original has ended, unless the original compensated them itself. Until then the fork is
+    /// blocked here. If a run that shares a step has continued as new, nobody can tell whether it
+    /// compensated the step. The fork is then blocked, and an operator must decide.
+    ///
+    /// # Cost
+    /// The cost of the compensations as steps. One statement if the code dropped steps. In a fork,
+    /// one query for each kept step.
     pub async fn undo(self) {
         let attempt = &self.wf.attempt;
         if CodeContext::InlineStep.is_here() {
@@ -158,7 +176,7 @@ impl<'wf> Saga<'wf> {
 }
 
 fn locked(steps: &Mutex<Vec<Part>>) -> MutexGuard<'_, Vec<Part>> {
-    // Nothing panics while it holds the lock.
+    // No code panics while it holds the lock.
     steps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -172,7 +190,7 @@ fn stored<U: Job>(call: Call<U>) -> Result<Plain, Failure> {
     let plain = input.clone();
     let input = serde_json::value::RawValue::from_string(input.into_text()).map_err(broken)?;
     let undo = UndoCall {
-        // So that a program from before a renaming carries it out too.
+        // So that a program from before a renaming can execute it too.
         job: stored_name(U::DEFINITION.oldest_name(), U::DEFINITION.version),
         input: std::borrow::Cow::Owned(input),
         options: call.request.options,

@@ -17,15 +17,23 @@ use crate::model::replay::{Claim, StepKind};
 use crate::model::timestamp::FURTHEST;
 
 impl Wf {
-    /// Waits for a signal: a value that somebody outside sends to this run by [`RunHandle::signal`](crate::RunHandle::signal). One that was sent before the wait
-    /// counts. Signals of one name are taken in the order in which they were sent, each by one wait, and recorded with it in one commit, before anything that the
-    /// workflow does with it; of two waits of one name at a time it is left to chance which takes the first, and a replay gives each its own again. A run that
-    /// only waits leaves its worker: it holds no slot, no connection and no memory.
+    /// Waits for a signal: a value that a program sends by
+    /// [`RunHandle::signal`](crate::RunHandle::signal).
     ///
-    /// Waits as long as it takes; [`SignalWait::timeout`] sets a limit. Its key is `signal[name]`, counted per occurrence.
+    /// - A signal that was sent before the wait counts.
+    /// - The signals of one name are received in the order of sending, each by one wait. If two
+    ///   waits of one name are active, either may receive the next signal. A replay gives each wait
+    ///   its own signal again.
+    /// - The signal and its wait are recorded in one commit, before the workflow acts on the
+    ///   signal.
+    /// - A run that only waits is suspended: it uses no worker slot, connection or memory.
+    ///
+    /// There is no limit; set one with [`SignalWait::timeout`]. The key of the wait is
+    /// `signal[name]`, counted per occurrence.
     ///
     /// # Errors
-    /// The payload does not fit `T`: the signal is taken all the same, and the workflow may wait for another. The name breaks a rule.
+    /// The payload does not fit `T`: the signal is consumed anyway, and the workflow can wait for
+    /// another. Or the name is invalid.
     #[track_caller]
     pub fn signal<T: Payload>(&self, name: &str) -> SignalWait<'_, T> {
         if let Err(error) = check_name("signal", name) {
@@ -56,26 +64,29 @@ impl Wf {
     }
 }
 
-/// A wait for a signal: a future that gives its payload.
+/// A wait for a signal: a future that returns the payload.
 ///
 /// # Cancel safety
-/// A dropped wait has taken nothing: a signal that has come for it is left for the next wait of its name. So waits may stand in `tokio::select!` in a loop.
+/// Cancel safe: a dropped wait has consumed no signal. A signal that arrived for it goes to the
+/// next wait of its name. So you can use waits in `tokio::select!` in a loop.
 #[must_use = "a wait for a signal does nothing until it is awaited"]
 #[derive(Debug)]
 pub struct SignalWait<'wf, T> {
     wf: &'wf Wf,
     name: String,
-    /// None where the wait was refused.
+    /// `None` if the wait was refused.
     claim: Option<Claim>,
     step: Step<'wf, T>,
 }
 
 impl<'wf, T: Payload> SignalWait<'wf, T> {
-    /// Waits no longer than this, by the database's clock: `None` where no signal has come by then. The instant is recorded as a step of its own,
-    /// `signal.timeout[name]`, so a crash or a deploy does not lengthen the wait; a signal that is there at the instant is taken.
+    /// Limits the wait, by the database's clock. Returns `None` if no signal arrives in time.
+    ///
+    /// The end of the limit is recorded as a separate step, `signal.timeout[name]`, so a crash or a
+    /// deploy does not lengthen the wait. A signal that is present at that instant is received.
     ///
     /// # Errors
-    /// As [`Wf::signal`], and a limit of more than 100 years.
+    /// As for [`Wf::signal`], or the limit is longer than 100 years.
     #[track_caller]
     pub fn timeout(self, limit: Duration) -> Step<'wf, Option<T>> {
         let Self { wf, name, claim, step } = self;
@@ -94,7 +105,7 @@ impl<'wf, T: Payload> SignalWait<'wf, T> {
 }
 
 impl<'wf, T> From<SignalWait<'wf, T>> for Step<'wf, T> {
-    /// The wait as a step like others: for a list or a [`race`](Wf::race) of steps and waits.
+    /// Converts the wait to a step, for a list or a [`race`](Wf::race) of steps and waits.
     fn from(wait: SignalWait<'wf, T>) -> Self {
         wait.step
     }
@@ -115,7 +126,7 @@ fn in_time<T: Payload>(recorded: Result<String, Failure>) -> Result<Option<T>, F
     }
 }
 
-/// Reads what a signal has brought as the type of the code.
+/// Decodes the payload of a signal as the type of the code.
 fn decode_sent<T: Payload>(recorded: Result<String, Failure>) -> Result<T, Failure> {
     json::decode(&recorded?).map_err(|error| {
         let wanted = std::any::type_name::<T>();

@@ -1,4 +1,4 @@
-//! A step as the workflow's code holds it: a future with options.
+//! A step as seen by the workflow's code: a future with options.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,18 +17,19 @@ use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 
-/// The work of a step: the JSON text of its output.
+/// The work of a step. Its result is the JSON text of the output.
 pub(crate) type StepFuture<'wf> = Pin<Box<dyn Future<Output = Result<String, Failure>> + Send + 'wf>>;
 
 type Make<'wf> = Box<dyn FnOnce(StepPolicy) -> StepFuture<'wf> + Send + 'wf>;
 type Decode<'wf, T> = Box<dyn Fn(Result<String, Failure>) -> Result<T, Failure> + Send + 'wf>;
 
-/// A step of a workflow. Its key was claimed when it was built; its body starts when it is first polled, unless it is recorded.
+/// A step of a workflow. Building it claims its key. The first poll starts its body, unless the
+/// step is recorded.
 ///
 /// It works with every combinator: `join!`, `select!`, `FuturesUnordered`, loops and branches.
 ///
 /// # Cancel safety
-/// A dropped step may or may not be recorded. Replay drops it at the same place.
+/// A dropped step may or may not be recorded. A replay drops it at the same point.
 #[must_use = "a step does nothing until it is awaited"]
 pub struct Step<'wf, T> {
     key: String,
@@ -36,17 +37,18 @@ pub struct Step<'wf, T> {
     make: Option<Make<'wf>>,
     future: Option<StepFuture<'wf>>,
     decode: Decode<'wf, T>,
-    /// Whether it is tried again where it fails: a wait and what the engine does by itself are not.
+    /// Whether a failure leads to another try. False for waits and built-in steps.
     has_tries: bool,
-    /// Whether it was refused when it was built: it has no place in the record, and whatever is decoded is the reason.
+    /// Whether it was refused when built. Then it has no place in the history, and `decode` returns
+    /// the reason.
     is_refused: bool,
-    /// The attempt that stops where the recorded output does not fit the type of the code: the run is parked, and nothing of it lost. None where that is
-    /// the failure of the step.
+    /// If the recorded output does not fit the type of the code, this attempt stops and the run is
+    /// blocked; nothing is lost. `None` if the step fails instead.
     strict: Option<Arc<Attempt>>,
 }
 
 impl<'wf, T> Step<'wf, T> {
-    /// A step that gives the code what does not fit its type as its failure.
+    /// A step that fails if its output does not fit the type of the code.
     pub(crate) fn new(
         key: String,
         policy: StepPolicy,
@@ -57,7 +59,7 @@ impl<'wf, T> Step<'wf, T> {
         Self { key, policy, make, future: None, decode, has_tries: true, is_refused: false, strict: None }
     }
 
-    /// A step that is not tried again: it waits, or it is the engine's own.
+    /// A step without retries: a wait or a built-in step.
     pub(crate) fn without_tries(
         key: String,
         make: impl FnOnce() -> StepFuture<'wf> + Send + 'wf,
@@ -66,7 +68,7 @@ impl<'wf, T> Step<'wf, T> {
         Self { has_tries: false, ..Self::new(key, INLINE, move |_| make(), decode) }
     }
 
-    /// A step that fails with this whenever it is awaited.
+    /// A step that fails with this failure whenever it is awaited.
     pub(crate) fn refused(key: String, policy: StepPolicy, failure: Failure) -> Self {
         let decode = Box::new(move |_| Err(failure.clone()));
         Self {
@@ -81,29 +83,30 @@ impl<'wf, T> Step<'wf, T> {
         }
     }
 
-    /// The same step, of code that recorded its output itself: where that does not fit its type, the run is parked.
+    /// The same step, for output that the code recorded itself. If it does not fit the type, the
+    /// run is blocked.
     pub(crate) fn of_own_output(self, attempt: &Arc<Attempt>) -> Self {
         Self { strict: Some(Arc::clone(attempt)), ..self }
     }
 
-    /// The same step, whose output somebody else has sent: where that does not fit its type, it is the failure of the step. A rehearsal cannot see
-    /// whether the code has counted on that, and stops.
+    /// The same step, for output that another program sent. If it does not fit the type, the step
+    /// fails. A rehearsal cannot tell whether the code handles this failure, so it stops.
     pub(crate) fn of_others_output(self, attempt: &Arc<Attempt>) -> Self {
         if attempt.works() { self } else { self.of_own_output(attempt) }
     }
 
-    /// Whether it was refused when it was built.
+    /// Whether it was refused when built.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_refused
     }
 
-    /// Its key.
+    /// The key of the step.
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
-    /// The same step, whose output the code has in another form: for a [race](crate::Wf::race), whose steps give one type. What is recorded stays as it is,
-    /// and every replay changes it anew.
+    /// Converts the output for the code, for example because all steps of a [race](crate::Wf::race)
+    /// must have one type. The recorded output does not change; every replay converts it again.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -126,7 +129,7 @@ impl<'wf, T> Step<'wf, T> {
         Step { key, policy, make, future, decode, has_tries, is_refused, strict }
     }
 
-    /// The same step, which tells whether it has given an output when the code receives its result.
+    /// The same step, which also reports whether it succeeded, when the code receives its result.
     pub(crate) fn telling(self, tell: impl Fn(bool) + Send + 'wf) -> Self
     where
         T: 'wf,
@@ -140,37 +143,45 @@ impl<'wf, T> Step<'wf, T> {
         Self { decode, ..self }
     }
 
-    /// How many tries of this step may fail; at least 1. For a call the default is the job's own, for an inline step 5.
+    /// Sets how often this step is tried, at least 1. Default: the job's own; 5 for an inline step.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.policy.retry.max_attempts = attempts.max(1);
         self
     }
 
-    /// The delays between tries: the first, and the largest. The default is the job's own, for an inline step one second up to five minutes.
+    /// Sets the delays between tries: the first and the largest. Default: the job's own; 1 s to 5
+    /// min for an inline step.
     pub fn backoff(mut self, first: Duration, cap: Duration) -> Self {
         self.policy.retry.backoff = Backoff::new(first, cap);
         self
     }
 
-    /// How long one try may take. The default is the job's own, for an inline step none. Refused where nothing is tried: of a sleep, the start of a child,
-    /// its result, a wait for a signal. Such are [raced](crate::Wf::race) against a sleep; [`SignalWait::timeout`](crate::SignalWait::timeout) is for signals.
+    /// Limits the time of one try. Default: the job's own; none for an inline step.
+    ///
+    /// Refused for a step without tries: a sleep, the start of a child, its result, a wait for a
+    /// signal. [Race](crate::Wf::race) such a step against a sleep. For signals use
+    /// [`SignalWait::timeout`](crate::SignalWait::timeout).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.timeout = Some(timeout);
         self.of_tries("timeout")
     }
 
-    /// How long all tries of this step may take together, with the delays between them; none by default. Afterwards the step fails as by a timeout, with
-    /// the failure of its last try as the cause; a try that is still at work is dropped at its next await. Refused where nothing is tried, as
-    /// [`timeout`](Self::timeout) is.
+    /// Limits the time of all tries together, including the delays between them. None by default.
     ///
-    /// The time counts from the first try that is known: from the first failed one that is recorded, in this attempt of the run or an earlier one, or
-    /// otherwise from the first in this attempt. So a crash in the middle of the first try begins the time anew, and one after a failed try does not.
+    /// After this time the step fails with a timeout, whose cause is the failure of the last try. A
+    /// running try is dropped at its next await. Refused for a step without tries, like
+    /// [`timeout`](Self::timeout).
+    ///
+    /// The time counts from the first recorded failed try, in this attempt of the run or an earlier
+    /// one. If there is none, it counts from the first try in this attempt. So a crash during the
+    /// first try restarts the time; a crash after a failed try does not.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.policy.deadline = Some(deadline);
         self.of_tries("deadline")
     }
 
-    /// Refuses a limit that would limit nothing: a wait that somebody believes to have an end has none.
+    /// Refuses a limit that has no effect. Otherwise a wait would be endless although the code
+    /// limits it.
     fn of_tries(self, limit: &str) -> Self {
         if self.has_tries || self.is_refused {
             return self;
@@ -183,10 +194,13 @@ impl<'wf, T> Step<'wf, T> {
         Self::refused(self.key, self.policy, Failure::new(FailureKind::Setup, message))
     }
 
-    /// For how long the body of a call may say nothing of its progress; the default is the `heartbeat` of its job, where it has one. A try that has not called
-    /// [`Context::progress`](crate::Context::progress) for so long is dropped at its last await, as by a timeout: for bodies whose whole time nobody can
-    /// tell, but whose silence says that they hang. Time in which such a call waits for the database counts as silence too. An inline step has no context
-    /// to call it on, so it may only take so long altogether.
+    /// Limits the time between two reports of progress by the body of a call. Default: the job's
+    /// `heartbeat`.
+    ///
+    /// A try that does not call [`Context::progress`](crate::Context::progress) for this long is
+    /// dropped at its last await and fails with a timeout. Use it for bodies whose total time is
+    /// unknown but whose silence means that they hang. Time that `progress` waits for the database
+    /// counts too. An inline step has no context, so for it this limits the whole try.
     pub fn heartbeat_timeout(mut self, silence: Duration) -> Self {
         self.policy.heartbeat = Some(silence);
         self
@@ -214,7 +228,7 @@ impl<T> Future for Step<'_, T> {
         match ((this.decode)(recorded), &this.strict) {
             (Err(failure), Some(attempt)) if was_output => {
                 attempt.stop(StopReason::unreadable(&this.key, failure.message));
-                // It may be polled again before the executor looks.
+                // The step may be polled again before the executor handles the stop.
                 this.future = Some(Box::pin(std::future::pending()));
                 Poll::Pending
             }
@@ -229,7 +243,7 @@ impl<T> std::fmt::Debug for Step<'_, T> {
     }
 }
 
-/// Reads a recorded output as the type of the code: the first execution and the replay see the same value.
+/// Decodes a recorded output. The first execution and every replay decode the same text.
 pub(crate) fn decode_output<T: Payload>(recorded: Result<String, Failure>) -> Result<T, Failure> {
     json::decode(&recorded?).map_err(|error| {
         let failure = Failure::from_chain(FailureKind::Decode, &error);

@@ -21,16 +21,23 @@ use crate::model::name::check_name;
 use crate::model::payload::Sealer;
 
 impl Wf {
-    /// Runs a closure as a step in a transaction, which is committed together with the record of the step: what it writes, the runs that it enqueues and
-    /// the signals that it sends in `tx` are there once and with the record, or not at all. The engine commits, and rolls back where the closure fails.
+    /// Executes a closure as a step in a transaction, which commits together with the record of the
+    /// step.
     ///
-    /// Serialization failures and deadlocks run the closure again in a fresh transaction. While it runs it holds a connection of the pool, of which a worker
-    /// leaves some to others. The closure may borrow from the code, and goes on only while that polls the step: where it could and has not been polled for
-    /// 10 seconds, while the code awaits something else that works, the run is parked with the reason. A transactional job that [`run`](Self::run) calls goes on by itself. Its key is its name, counted per
-    /// occurrence.
+    /// Its writes, the runs it enqueues and the signals it sends with `tx` exist once and together
+    /// with the record, or not at all. The engine commits, and rolls back if the closure fails.
+    /// After a serialization failure or a deadlock, the closure runs again in a new transaction.
+    /// The key of the step is its name, counted per occurrence.
+    ///
+    /// - While the closure runs, it holds a connection of the pool. A worker reserves some
+    ///   connections for other uses.
+    /// - The closure may borrow from the workflow's code, so it progresses only while the code
+    ///   polls the step. If the step is ready but unpolled for 10 s, while the code awaits
+    ///   something else that works, the run is blocked with the reason. A transactional job called
+    ///   by [`run`](Self::run) progresses without being polled.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// As for [`step`](Self::step).
     ///
     /// ```no_run
     /// # use runledger::prelude::*;
@@ -66,7 +73,7 @@ impl Wf {
         self.step_with(name, None, 0, INLINE, move |_, _| {
             Body::Transaction(Box::new(move |_, tx| -> Try<'wf> {
                 let home = Arc::new(Mutex::new(tx));
-                // Nobody else has it yet.
+                // Nothing else has a reference yet, so the lock is free.
                 let Ok(lent) = Arc::clone(&home).try_lock_owned() else {
                     return Box::pin(std::future::ready(Finished::failed(taken())));
                 };
@@ -77,7 +84,8 @@ impl Wf {
                 match made {
                     Ok(body) => Box::pin(async move {
                         let result = CodeContext::InlineStep.of(body).await;
-                        // A body that has given its transaction to somebody who still has it is not committed.
+                        // If the body passed its transaction to something that still holds it,
+                        // nothing is committed.
                         finished(result, Arc::into_inner(home).map(Mutex::into_inner))
                     }),
                     Err(panic) => Box::pin(std::future::ready(Finished::failed(panic))),
@@ -87,9 +95,11 @@ impl Wf {
     }
 }
 
-/// The transaction of an inline step: [`Wf::tx`]. It dereferences to a connection of sqlx: `query.execute(&mut *tx)`; calls and signals take
-/// `&mut tx`, which knows the codec of the worker. The engine commits it when the body
-/// has returned.
+/// The transaction of an inline step, made by [`Wf::tx`].
+///
+/// It dereferences to an sqlx connection: `query.execute(&mut *tx)`. Calls and signals take
+/// `&mut tx`, which knows the worker's codec. The engine commits the transaction after the body has
+/// returned.
 #[derive(Debug)]
 pub struct StepTx(OwnedMutexGuard<Tx>);
 

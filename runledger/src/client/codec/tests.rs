@@ -15,14 +15,14 @@ fn a_payload_is_never_sealed_alike_twice() {
     assert_ne!(seal(), seal());
 }
 
-/// Both computed by another implementation: of HMAC, and of AES-256-GCM with the nonce 0, 1, …, 11.
+/// Another implementation computed both: HMAC, and AES-256-GCM with the nonce 0, 1, …, 11.
 const DIGEST: &str = "493b0edc227b67ddbab958bad0c08bf0b7db89b2be9f283d213eea027f59d8b7";
 const SEALED: [u8; 33] = [
     1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255, 76, 250, 20, 182, 6, 102, 230, 230, 80, 1, 49, 191, 118,
     102, 70, 64, 104, 177, 222,
 ];
 
-/// The form of what is stored: programs of later versions must open it.
+/// The stored format: later versions must open it.
 #[test]
 fn what_an_earlier_version_has_sealed_opens() {
     let codec = AesGcm::new("a", [1; 32]);

@@ -1,4 +1,4 @@
-//! Links to gates: somebody who has no access to the database decides a gate by a link.
+//! Links to gates: a person without access to the database decides a gate by a link.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ use crate::graph::GraphHandle;
 use crate::model::link::{GateLinkKey, Link, LinkDecision};
 use crate::store::graph::{self, LinkTerms};
 
-/// A link to a gate that was signed with the key that opened it: what [`Db::gate_link`] returns.
+/// A link to a gate, opened with the key that signed it. [`Db::gate_link`] returns it.
 #[derive(Debug)]
 pub struct GateLink {
     graph: GraphHandle<()>,
@@ -22,34 +22,42 @@ pub struct GateLink {
 }
 
 impl<T: Payload> GateHandle<'_, T> {
-    /// Signs a link to this gate that allows every decision: text for a URL. Its holder can decide
-    /// until it expires. With [`by`](Self::by), the decision is in that name. The program that answers the URL
-    /// opens the text with [`Db::gate_link`].
+    /// Signs a link to this gate that allows every decision: text for a URL.
     ///
-    /// The link is valid for at most 100 years, by the database's clock. Nobody can make or change a link
-    /// without the key. The holder can read the id of the graph and the names.
-    /// [`revoke_links`](Self::revoke_links) revokes it, and [`link_to_complete`](Self::link_to_complete) signs
-    /// a link that allows only one decision.
+    /// The holder of the link can decide until it expires. With [`by`](Self::by), the decision is
+    /// in that name. The program that answers the URL opens the text with [`Db::gate_link`].
     ///
-    /// A gate is decided once. After the decision, a link can only repeat it, which has no effect; another
-    /// decision is refused. Costs one query.
+    /// - The link is valid for at most 100 years, by the database's clock.
+    /// - Without the key, nobody can make or change a link. The holder can read the id of the graph
+    ///   and the names.
+    /// - A gate is decided once. After the decision, a link can only repeat it, which has no
+    ///   effect. A different decision is refused.
+    /// - [`revoke_links`](Self::revoke_links) revokes the link.
+    ///   [`link_to_complete`](Self::link_to_complete) signs a link that allows only one decision.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchGate`], or a failure of the database.
+    /// [`ClientError::NoSuchGate`], or a database error.
+    ///
+    /// # Cost
+    /// One query.
     pub async fn link(&self, key: &GateLinkKey, valid_for: Duration) -> Result<String, ClientError> {
         self.sign(key, valid_for, None).await
     }
 
-    /// Signs a link to this gate that only completes it, with this value. [`GateLink::decide`] carries out the
-    /// decision. In all else it is like [`link`](Self::link).
+    /// Signs a link to this gate that only completes it, with this value. [`GateLink::decide`]
+    /// carries out the decision. Otherwise it is like [`link`](Self::link).
     ///
-    /// **The holder of the link can read the value**: a link is signed, and neither encrypted nor sealed by a
-    /// codec. So a `Db` that seals payloads refuses to sign such a link, and every `Db` refuses a value with a
-    /// [`Secret`](crate::Secret). The text has 4 characters for each 3 bytes of the value. Costs two queries.
+    /// **The holder of the link can read the value**: a link is signed, not encrypted. So a `Db`
+    /// with an encrypting codec refuses to sign this link, and every `Db` refuses a value with a
+    /// [`Secret`](crate::Secret). The text has 4 characters for each 3 bytes of the value.
     ///
     /// # Errors
     /// [`ClientError::GateValue`] if the value cannot be stored or does not fit the gate's type,
-    /// [`LinkShowsSealed`](ClientError::LinkShowsSealed), [`NoSuchGate`](ClientError::NoSuchGate), or a failure of the database.
+    /// [`LinkShowsSealed`](ClientError::LinkShowsSealed), [`NoSuchGate`](ClientError::NoSuchGate),
+    /// or a database error.
+    ///
+    /// # Cost
+    /// Two queries.
     pub async fn link_to_complete<V: Serialize + ?Sized>(
         &self,
         key: &GateLinkKey,
@@ -65,12 +73,15 @@ impl<T: Payload> GateHandle<'_, T> {
         self.sign(key, valid_for, Some(LinkDecision::Complete { value })).await
     }
 
-    /// Signs a link to this gate that only fails it, with this message. The holder can read the message. In all
-    /// else it is like [`link_to_complete`](Self::link_to_complete). Costs one query.
+    /// Signs a link to this gate that only fails it, with this message. The holder can read the
+    /// message. Otherwise it is like [`link_to_complete`](Self::link_to_complete).
     ///
     /// # Errors
-    /// [`ClientError::LinkShowsSealed`] if the `Db` seals payloads,
-    /// [`NoSuchGate`](ClientError::NoSuchGate), or a failure of the database.
+    /// [`ClientError::LinkShowsSealed`] if the `Db` has an encrypting codec,
+    /// [`NoSuchGate`](ClientError::NoSuchGate), or a database error.
+    ///
+    /// # Cost
+    /// One query.
     pub async fn link_to_fail(
         &self,
         key: &GateLinkKey,
@@ -81,19 +92,22 @@ impl<T: Payload> GateHandle<'_, T> {
         self.sign(key, valid_for, Some(LinkDecision::Fail { message: message.into() })).await
     }
 
-    /// Revokes every link to this gate that was signed before. The gate stays open, and links that are signed
-    /// later are valid.
+    /// Revokes every link to this gate that was signed before. The gate stays open, and links
+    /// signed later are valid.
     ///
-    /// A decision by a revoked link fails with [`ClientError::LinkRevoked`] and writes nothing. A decision by a
-    /// link that meets the revocation is either committed before it or refused. The order of a signature and a
-    /// revocation is their order in the database; no clock takes part. Costs one transaction of two statements.
+    /// A decision by a revoked link fails with [`ClientError::LinkRevoked`] and writes nothing. A
+    /// decision that races with the revocation either commits before it or is refused. The database
+    /// orders signatures and revocations; no clock is involved.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchGate`], or a failure of the database.
+    /// [`ClientError::NoSuchGate`], or a database error.
+    ///
+    /// # Cost
+    /// One transaction of two statements.
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have revoked the links. It can be repeated; the repetition also revokes
-    /// links that were signed in between.
+    /// Not cancel safe: a dropped call may still revoke the links. Repeating it is safe; the
+    /// repetition also revokes links that were signed in between.
     pub async fn revoke_links(&self) -> Result<(), ClientError> {
         let mut connection = connection(self.graph.pool()?).await?;
         if graph::revoke_links(&mut connection, self.run_id()).await? {
@@ -119,7 +133,7 @@ impl<T: Payload> GateHandle<'_, T> {
         Ok(key.sign(&Link { graph_id, gate, by, expires_at, epoch, decision }))
     }
 
-    /// Refuses to show in a link what must be sealed.
+    /// Refuses a link that would show a payload that must be sealed.
     fn check_shown(&self, has_secret: bool) -> Result<(), ClientError> {
         if has_secret || self.graph.sealer().seals() {
             return Err(ClientError::LinkShowsSealed { run_id: self.graph.id(), gate: self.name.clone() });
@@ -129,9 +143,10 @@ impl<T: Payload> GateHandle<'_, T> {
 }
 
 impl Db {
-    /// Opens a [link](GateHandle::link) to a gate: `db.gate_link(&key, text)?.gate().complete(&true).await?`.
+    /// Opens a [link](GateHandle::link) to a gate: `db.gate_link(&key,
+    /// text)?.gate().complete(&true).await?`.
     ///
-    /// It sends no query: the decision shows whether the link has expired or was revoked.
+    /// It sends no query. The decision fails if the link has expired or was revoked.
     ///
     /// # Errors
     /// [`ClientError::LinkInvalid`] if the link was not signed with this key.
@@ -142,9 +157,12 @@ impl Db {
 }
 
 impl GateLink {
-    /// Returns the gate. A decision through it is refused with [`ClientError::LinkExpired`] after the link has
-    /// expired, with [`LinkRevoked`](ClientError::LinkRevoked) after a revocation, and with
-    /// [`LinkBound`](ClientError::LinkBound) if the link is bound to another [`decision`](Self::decision).
+    /// Returns the gate.
+    ///
+    /// A decision through it fails with [`ClientError::LinkExpired`] after the link has expired,
+    /// with [`LinkRevoked`](ClientError::LinkRevoked) after a revocation, and with
+    /// [`LinkBound`](ClientError::LinkBound) if the link is bound to another
+    /// [`decision`](Self::decision).
     pub fn gate(&self) -> GateHandle<'_, ()> {
         let gate = self.graph.gate(&self.link.gate);
         GateHandle { by: self.link.by.clone(), by_link: Some(&self.link), ..gate }
@@ -153,11 +171,11 @@ impl GateLink {
     /// Carries out the decision that the link is bound to. A repetition has no effect.
     ///
     /// # Errors
-    /// [`ClientError::LinkUnbound`] if the link is bound to no decision, or as
+    /// [`ClientError::LinkUnbound`] if the link is bound to no decision. Otherwise as for
     /// [`complete`](GateHandle::complete) and [`fail`](GateHandle::fail).
     ///
     /// # Cancel safety
-    /// A dropped future may or may not have decided the gate. It can be repeated.
+    /// Not cancel safe: a dropped call may still decide the gate. Repeating it is safe.
     pub async fn decide(&self) -> Result<(), ClientError> {
         match &self.link.decision {
             Some(LinkDecision::Complete { value }) => {
@@ -188,7 +206,7 @@ impl GateLink {
         &self.link.gate
     }
 
-    /// Returns the name in which the link decides, if somebody is named.
+    /// Returns the name in which the link decides, if it has one.
     #[must_use]
     pub fn by(&self) -> Option<&str> {
         self.link.by.as_deref()
