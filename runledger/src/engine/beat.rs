@@ -1,4 +1,4 @@
-//! Bodies that must say from time to time how far they are.
+//! Bodies with a heartbeat: they must report progress within a limit.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::step::Try;
 use crate::definition::invocation::Finished;
 use crate::model::failure::{Failure, FailureKind};
 
-/// The same try, dropped as failed once it has been silent for longer than the limit.
+/// Wraps a try. Drops and fails it when it has reported no progress for longer than the limit.
 pub(crate) fn watched<'a>(
     attempt: &'a Attempt,
     key: &'a str,

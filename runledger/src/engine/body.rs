@@ -1,4 +1,4 @@
-//! Where the bodies of jobs are entered. A test can put others in their place (feature `testing`); without it there is nothing here.
+//! Calls the bodies of jobs. A test can replace them (feature `testing`).
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ pub(crate) fn run(definition: &'static Definition, invocation: Invocation) -> Ru
     (definition.run)(invocation)
 }
 
-/// One try of the body of a step, or of a job that is a run of its own: it begins when it is polled.
+/// Wraps one try of the body of a step, or of a job that is its own run. It begins when it is
+/// polled.
 #[cfg_attr(not(feature = "testing"), expect(unused_variables, reason = "only a test looks at what is tried"))]
 pub(crate) fn around<'a>(
     attempt: &'a Arc<Attempt>,

@@ -1,4 +1,5 @@
-//! How a graph is concluded: once its last node has ended, its run is claimed like any other, and ends by how its nodes did.
+//! The job that concludes a graph. When the last node has ended, a worker claims the graph's run
+//! like any other. Its outcome follows from the outcomes of the nodes.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::store::graph::{self, NodeEnd};
 /// How many nodes an error names.
 const MAX_NAMED: usize = 5;
 
-/// The code of graphs: it belongs to every worker.
+/// The job that concludes graphs. Every worker serves it.
 pub(crate) static CONCLUDE: Definition = Definition::job(GRAPH, run, HERE).max_attempts(u32::MAX);
 
 const HERE: Location = Location::new(file!(), line!(), column!(), module_path!());
@@ -49,10 +50,11 @@ async fn conclude(invocation: &Invocation) -> Result<Plain, (Failure, Retry)> {
     end(ends, result.as_deref(), db.sealer()).map_err(|failure| (failure, Retry::Never))
 }
 
-/// The pause after a connection that could not be had.
+/// The pause after a failed connection attempt.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// When many graphs end at once, each waits for the pool, and an error would cost an attempt. The caller limits the wait.
+/// Retries until a connection is free: when many graphs end at once, each waits for the pool, and
+/// an error would cost an attempt. The caller limits the wait.
 async fn wait_for_connection(db: &Db) -> Result<PoolConnection<Postgres>, sqlx::Error> {
     loop {
         match db.acquire().await {
@@ -62,7 +64,8 @@ async fn wait_for_connection(db: &Db) -> Result<PoolConnection<Postgres>, sqlx::
     }
 }
 
-/// The output of the result node; of a graph without one nothing. A failure where the result did not complete, or without one some node that no other needs.
+/// The output of the result node, or null for a graph without one. Fails if the result node did not
+/// complete. Without a result node, fails if a node that no other node needs did not complete.
 fn end(mut ends: Vec<NodeEnd>, result: Option<&str>, sealer: &Sealer) -> Result<Plain, Failure> {
     let its_result = result.and_then(|name| ends.iter().position(|end| end.node == name));
     if let Some(at) = its_result
@@ -85,7 +88,7 @@ fn end(mut ends: Vec<NodeEnd>, result: Option<&str>, sealer: &Sealer) -> Result<
     if !ends.iter().any(is_wanted) {
         return Ok(Plain::ready("null".to_owned()));
     }
-    // What failed first is what it came from; what was cancelled for it only followed.
+    // Failed nodes are the cause. Cancelled nodes only followed.
     let (failed, cancelled): (Vec<&NodeEnd>, Vec<&NodeEnd>) =
         ends.iter().filter(|end| !end.is_skipped()).partition(|end| end.state == RunState::Failed);
     let skipped: Vec<&NodeEnd> = ends.iter().filter(|end| end.is_skipped()).collect();

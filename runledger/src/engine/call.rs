@@ -13,7 +13,7 @@ use crate::definition::registry::Registry;
 use crate::model::request::RequestOptions;
 use crate::model::settle::RetryPolicy;
 
-/// The body of a job as a step of this attempt.
+/// The body of a job, as a step of this attempt.
 pub(crate) fn body_of<'a>(
     definition: &'static Definition,
     attempt: Arc<Attempt>,
@@ -31,7 +31,8 @@ pub(crate) fn body_of<'a>(
     }
 }
 
-/// How a call is tried, as a step and as a run of its own: as it says, else as an operator does, and else as its job does.
+/// The policy of a call, as a step or as its own run. The options of the call come first, then the
+/// operator's override, then the job's definition.
 pub(crate) fn policy_of(
     said: &RequestOptions,
     definition: &'static Definition,

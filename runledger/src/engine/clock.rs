@@ -1,4 +1,4 @@
-//! The clock that an attempt goes by.
+//! The clock of an attempt.
 
 #[cfg(feature = "testing")]
 use std::{sync::Arc, time::Duration};
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use crate::definition::provided::Provided;
 use crate::model::timestamp::Timestamp;
 
-/// The database's clock, carried on by this process's own from the moment of the claim.
+/// The database's clock at the claim, advanced by the local clock.
 ///
-/// A test may skip time: then this clock is ahead of the database's.
+/// A test may skip time. This clock is then ahead of the database's.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     claimed_at: Timestamp,
@@ -31,13 +31,13 @@ impl Clock {
         self.claimed_at.plus(self.here.elapsed())
     }
 
-    /// An instant of this clock by the database's.
+    /// Converts an instant of this clock to the database's clock.
     #[cfg(feature = "worker")]
     pub(crate) fn stored(&self, instant: Timestamp) -> Timestamp {
         instant
     }
 
-    /// Whether no time is waited for.
+    /// Whether sleeps are skipped.
     #[cfg(feature = "worker")]
     pub(crate) fn is_skipped(&self) -> bool {
         false

@@ -1,4 +1,4 @@
-//! What a body may know of the attempt that it is part of.
+//! The attempt, as its body sees it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,13 +10,15 @@ use crate::definition::Definition;
 use crate::store::config::Configs;
 use crate::store::wait::Above;
 
-/// The attempt that a body is part of. Ask for it with `#[inject] context: &Context`; it is always provided.
+/// The attempt that a body belongs to.
+///
+/// Get it with `#[inject] context: &Context`. It is always provided.
 #[derive(Clone, Debug)]
 pub struct Context {
     attempt: Arc<Attempt>,
-    /// Of the body: that of the run's job, or of the one that a step calls.
+    /// The definition of the body's job, which may be a job that a step calls.
     definition: &'static Definition,
-    /// As they were when the body began.
+    /// The configurations when the body began.
     configs: Arc<Configs>,
     step_key: Option<Arc<str>>,
     number: u32,
@@ -52,19 +54,19 @@ impl Context {
         self.lines.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
-    /// The run.
+    /// Returns the id of the run.
     #[must_use]
     pub fn run_id(&self) -> Uuid {
         self.attempt.fence.run_id
     }
 
-    /// The tenant of the run; empty for none.
+    /// Returns the tenant of the run. Empty for none.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.attempt.tenant
     }
 
-    /// The graph that the run is a node of, if it is: `db.graph::<()>(id)` has its handle.
+    /// Returns the id of the graph if the run is a node. `db.graph::<()>(id)` returns its handle.
     #[must_use]
     pub fn graph_id(&self) -> Option<Uuid> {
         match self.attempt.above {
@@ -73,26 +75,29 @@ impl Context {
         }
     }
 
-    /// Which attempt this is, from 1: of the run, or of the step where the body is one.
+    /// Returns the number of the attempt, from 1. In a step, it is the number of the step's try.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.number
     }
 
-    /// The step, where the body is one.
+    /// Returns the key of the step, if the body is a step.
     #[must_use]
     pub fn step_key(&self) -> Option<&str> {
         self.step_key.as_deref()
     }
 
-    /// A key for systems outside that know idempotency keys: the same for every attempt of this body, different for every other body.
+    /// Returns a key for external systems that support idempotency keys.
+    ///
+    /// The key is the same for every attempt of this body, and different for every other body.
     #[must_use]
     pub fn idempotency_key(&self) -> Uuid {
         let key = self.attempt.key_of_slice(self.step_key.as_deref().unwrap_or_default());
         Uuid::new_v5(&self.attempt.fence.run_id, key.as_bytes())
     }
 
-    /// The fence of this attempt, for systems outside that can refuse writes of an older holder.
+    /// Returns the fence of this attempt, for external systems that can refuse writes of a stale
+    /// worker.
     #[must_use]
     pub fn fence_token(&self) -> Uuid {
         self.attempt.fence.token

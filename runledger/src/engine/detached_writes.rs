@@ -1,20 +1,22 @@
-//! Steps that are recorded apart: whatever becomes of the future that waits for them, since what they did is done and has to be known.
+//! Steps that a detached task records. The record is written even if the waiting future is dropped,
+//! because the step's effects have happened.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::attempt::Attempt;
 
-/// The steps of an attempt that are being recorded apart.
+/// The steps of an attempt that detached tasks record.
 #[derive(Debug, Default)]
 pub(crate) struct RecordedApart {
     keys: Vec<String>,
-    /// Whoever waits for the end of such.
+    /// The tasks that wait until a record is written.
     waiting: Vec<Waker>,
 }
 
 impl RecordedApart {
-    /// Wakes whoever asks when one more of them is recorded. False where none of these steps is among them.
+    /// Registers a wake-up for when the next of these records is written. Returns false if no
+    /// detached task records one of these steps.
     fn wake_at_the_end_of_any(&mut self, cx: &Context<'_>, is_meant: impl Fn(&str) -> bool) -> bool {
         let is_any = self.keys.iter().any(|key| is_meant(key));
         if is_any && !self.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -24,7 +26,7 @@ impl RecordedApart {
     }
 }
 
-/// A step that is being recorded apart: until this is dropped it counts as one that works.
+/// A step that a detached task records. Counts as working until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Recording {
     attempt: Arc<Attempt>,
@@ -32,7 +34,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// The attempt that records it.
+    /// The attempt of the step.
     pub(crate) fn attempt(&self) -> &Arc<Attempt> {
         &self.attempt
     }
@@ -53,7 +55,7 @@ impl Drop for Recording {
 }
 
 impl Attempt {
-    /// Begins to record a step apart.
+    /// Begins to record a step in a detached task.
     pub(crate) fn recording(self: &Arc<Self>, key: &str) -> Recording {
         let mut progress = self.progress();
         progress.active += 1;
@@ -62,7 +64,7 @@ impl Attempt {
         Recording { attempt: Arc::clone(self), key: key.to_owned() }
     }
 
-    /// Waits until none of these steps is being recorded apart.
+    /// Waits until no detached task records one of these steps.
     pub(crate) async fn settled(&self, is_meant: impl Fn(&str) -> bool) {
         std::future::poll_fn(|cx| {
             let is_any = self.progress().recorded_apart.wake_at_the_end_of_any(cx, &is_meant);

@@ -1,8 +1,12 @@
-//! The commit queue: every checkpoint and settlement of a process goes through it, many in one commit.
+//! The commit queue: all checkpoints and settlements of a process, many in one commit.
 //!
-//! Items go over bounded channels to a small number of writers. What a run writes always has the same one, so that a settlement that hands it back does not
-//! overtake a step whose body was dropped meanwhile. Only completions all have the first writer: no step is needed any more, and a statement of a hundred
-//! costs less than two of fifty. A writer sends what has gathered while its previous commit was in flight as one statement. The first item of an idle writer goes at once. An item is acknowledged after its commit.
+//! Items go through bounded channels to a few writers. All items of a run go to the same writer. A
+//! settlement that releases the run then cannot overtake a step whose body was dropped. Only
+//! completions all go to the first writer: no step follows them, and one statement of a hundred
+//! costs less than two of fifty.
+//!
+//! A writer sends everything that arrived during its previous commit as one statement. An idle
+//! writer sends the first item at once. Items are acknowledged after their commit.
 
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -18,7 +22,8 @@ use crate::store::progress::ProgressWrite;
 use crate::store::settle::Settled;
 use crate::store::signal::SignalTake;
 
-/// Items that may wait for a writer before their senders wait too: enough for some batches, and a bound on memory.
+/// How many items may wait for a writer before senders wait too: enough for several batches, and a
+/// bound on memory.
 #[cfg(feature = "worker")]
 const DEPTH: usize = 4096;
 
@@ -26,24 +31,24 @@ const DEPTH: usize = 4096;
 #[cfg(feature = "worker")]
 const FIRST: usize = 0;
 
-/// What became of an item.
+/// The result of writing an item.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WriteResult {
     /// It is committed.
     Yes,
-    /// The lease of its attempt is lost, or what it rests on may be; nothing was written.
+    /// The attempt has lost its lease, or may depend on a lost record. Nothing was written.
     LeaseLost,
-    /// What it stands on is not there any more, which only a failover brings about; nothing was written.
+    /// A row that the item needs is gone, which only a failover causes. Nothing was written.
     Gone,
     /// The database refuses this item for good.
     Refused(Failure),
 }
 
 impl WriteResult {
-    /// Nothing, where it is committed.
+    /// Succeeds if the item is committed.
     ///
     /// # Errors
-    /// Why the attempt cannot go on.
+    /// Why the attempt must stop.
     pub(crate) fn or_stop(self) -> Result<(), StopReason> {
         match self {
             Self::Yes => Ok(()),
@@ -54,7 +59,7 @@ impl WriteResult {
     }
 }
 
-/// An item, and where its acknowledgement goes.
+/// An item and the channel for its acknowledgement.
 #[derive(Debug)]
 pub(crate) enum WriteItem {
     Checkpoint(Box<Checkpoint>, oneshot::Sender<WriteResult>),
@@ -67,7 +72,7 @@ pub(crate) enum WriteItem {
 }
 
 impl WriteItem {
-    /// The run that it is a record of.
+    /// The run of the item.
     #[cfg(feature = "worker")]
     pub(crate) fn run_id(&self) -> Uuid {
         let fence = match self {
@@ -82,7 +87,7 @@ impl WriteItem {
     }
 }
 
-/// The way into the commit queue. Cloning is cheap.
+/// The sending side of the commit queue. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct CommitQueue {
     writers: std::sync::Arc<[mpsc::Sender<WriteItem>]>,
@@ -91,7 +96,7 @@ pub(crate) struct CommitQueue {
 }
 
 impl CommitQueue {
-    /// A commit queue, and the ends that its writers read from.
+    /// Creates a commit queue and the receivers of its writers.
     #[cfg(feature = "worker")]
     pub(crate) fn new(writers: usize, wakes: Wakes) -> (Self, Vec<mpsc::Receiver<WriteItem>>) {
         let (senders, receivers): (Vec<_>, Vec<_>) =
@@ -99,20 +104,21 @@ impl CommitQueue {
         (Self { writers: senders.into(), wakes }, receivers)
     }
 
-    /// Writes an item, and says what became of it.
+    /// Writes an item and returns the result.
     pub(crate) fn write<T: CommitItem>(&self, item: T) -> impl Future<Output = WriteResult> + Send {
-        // On the heap before anything waits: the futures of the callers stay small.
+        // Box the item before anything waits, so that the futures of the callers stay small.
         let item = Box::new(item);
         async move { acknowledged(self.push(item).await).await }
     }
 
-    /// Writes items of one run in their order: each is in the database no later than those behind it.
+    /// Writes items of one run in order: no item is committed before an earlier one.
     pub(crate) async fn write_all<T: CommitItem>(&self, items: Vec<T>) -> Vec<WriteResult> {
         self.push_all(items).await.written().await
     }
 
-    /// Enters items of one run. An item is committed no later than an item of the same kind that the run enters afterwards. Values and
-    /// steps are also committed no later than lines that the run enters afterwards.
+    /// Pushes items of one run. An item is committed no later than an item of the same kind that
+    /// the run pushes afterwards. Values and steps are also committed no later than lines that the
+    /// run pushes afterwards.
     pub(crate) async fn push_all<T: CommitItem>(&self, items: Vec<T>) -> Pushed {
         let mut entered = Vec::with_capacity(items.len());
         for item in items {
@@ -121,7 +127,7 @@ impl CommitQueue {
         Pushed(entered)
     }
 
-    /// Returns when the writer of a run is gone: what it has not acknowledged by then it never will.
+    /// Returns when the writer of a run is gone. It acknowledges nothing after that.
     pub(crate) async fn closed(&self, run_id: Uuid) {
         if let Some(writer) = self.writers.get(writer_of(run_id, self.writers.len())) {
             writer.closed().await;
@@ -131,7 +137,7 @@ impl CommitQueue {
     async fn push<T: CommitItem>(&self, item: Box<T>) -> oneshot::Receiver<WriteResult> {
         let (acknowledge, entered) = oneshot::channel();
         if let Some(writer) = self.writers.get(item.writer(self.writers.len())) {
-            // Where the writer is gone its acknowledgement does not come either.
+            // If the writer is gone, no acknowledgement comes either.
             let _ = writer.send(T::ENTRY(item, acknowledge)).await;
         }
         entered
@@ -143,7 +149,7 @@ impl CommitQueue {
 pub(crate) struct Pushed(Vec<oneshot::Receiver<WriteResult>>);
 
 impl Pushed {
-    /// Waits for their acknowledgements.
+    /// Waits for the acknowledgements.
     pub(crate) async fn written(self) -> Vec<WriteResult> {
         let mut written = Vec::with_capacity(self.0.len());
         for item in self.0 {
@@ -156,20 +162,21 @@ impl Pushed {
 async fn acknowledged(entered: oneshot::Receiver<WriteResult>) -> WriteResult {
     match entered.await {
         Ok(written) => written,
-        // The writers are gone: the worker has stopped. What is not written will be done again by whoever claims the run next.
+        // The writers are gone because the worker has stopped. The next worker that claims the run
+        // does the unwritten work again.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// What goes through the commit queue.
+/// An item of the commit queue.
 pub(crate) trait CommitItem: Send + 'static {
     /// Makes an entry of it.
     const ENTRY: fn(Box<Self>, oneshot::Sender<WriteResult>) -> WriteItem;
 
-    /// The right to write it.
+    /// The fence of the write.
     fn fence(&self) -> Fence;
 
-    /// Which of so many writers writes it.
+    /// The index of the item's writer.
     fn writer(&self, writers: usize) -> usize {
         writer_of(self.fence().run_id, writers)
     }
@@ -228,7 +235,8 @@ impl CommitItem for Settled {
     }
 }
 
-/// The writer of a run. The last bytes of an id are random; the first are its time.
+/// The writer of a run. Uses the last byte of the id, which is random; the first bytes are its
+/// time.
 fn writer_of(run_id: Uuid, writers: usize) -> usize {
     usize::from(run_id.as_bytes()[15]) % writers.max(1)
 }

@@ -1,4 +1,4 @@
-//! Finds the reason why a body's transaction did not commit: an operator's limit, or the body itself.
+//! Finds why a body's transaction did not commit: an operator's limit, or the body itself.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use crate::model::failure::{Failure, FailureKind};
 use crate::store::error::{Cause, Class, Limit, Reason};
 use crate::store::limits::{May, SetLimit, limits};
 
-/// The time limit of the query for limits. The body waits for the answer, which only improves its error.
+/// The time limit of the query for limits. The body waits for the answer, which only improves its
+/// error.
 const ASKING: Duration = Duration::from_secs(5);
 
 /// A limit of the server that the body reached.
@@ -16,13 +17,14 @@ const ASKING: Duration = Duration::from_secs(5);
 pub(crate) struct Met {
     limit: Limit,
     shown: String,
-    /// Whether the server named the limit. If the session ended without an error, the limit is a guess.
+    /// Whether the server named the limit. If the session ended without an error, the limit is a
+    /// guess.
     is_certain: bool,
 }
 
 impl Met {
-    /// How often one attempt runs a body whose session a limit ends, because the next try is as slow. `None`
-    /// if the session may have ended for another reason.
+    /// How often one attempt runs a body whose session a limit ends, because the next try is as
+    /// slow. `None` if the session may have ended for another reason.
     pub(crate) fn most_tries(&self) -> Option<u32> {
         match (self.limit.ends_session(), self.is_certain) {
             (true, true) => Some(1),
@@ -31,7 +33,6 @@ impl Met {
         }
     }
 
-    /// Whether the server named the limit.
     pub(crate) fn is_certain(&self) -> bool {
         self.is_certain
     }
@@ -74,8 +75,8 @@ impl Met {
     }
 }
 
-/// Finds the limit that rolled back a body's transaction after `lasted`. Queries the database only if `cause`
-/// allows a limit.
+/// Finds the limit that rolled back a body's transaction after `lasted`. Queries the database only
+/// if `cause` allows a limit.
 pub(crate) async fn met(attempt: &Attempt, cause: Cause, lasted: Duration) -> Option<Met> {
     match cause.reason {
         Reason::Limit(_) | Reason::Lost => {}
@@ -96,10 +97,10 @@ fn explained(set: &[SetLimit], reason: Reason, lasted: Duration) -> Option<Met> 
             None if limit.ends_session() => {
                 Some(Met { limit, shown: "set in this session".to_owned(), is_certain: true })
             }
-            // Somebody cancelled the statement, or it used `nowait`.
+            // Another session cancelled the statement, or it used `nowait`.
             None => None,
         },
-        // The shortest of the limits that can end a session and that the transaction exceeded.
+        // The shortest limit that can end a session and that the transaction exceeded.
         Reason::Lost => {
             let reached = set.iter().filter(|set| set.limit.ends_session() && set.after <= lasted);
             reached.min_by_key(|set| set.after).map(|set| met(set, false))
@@ -116,9 +117,10 @@ pub(crate) enum Meddling {
 }
 
 impl Meddling {
-    /// Finds the change. `may` is what the session may do after the rollback. Without the role that the body left
-    /// behind (`role`), a change of the role is only a suspicion: the engine's own role can lack a privilege that
-    /// `may` does not cover.
+    /// Finds the change. `may` is what the session may do after the rollback.
+    ///
+    /// Without the role that the body left (`role`), a change of the role is only a suspicion: the
+    /// engine's own role can lack a privilege that `may` does not cover.
     pub(crate) fn of(cause: Cause, may: &May, role: Option<&[u8]>) -> Option<Self> {
         match cause.reason {
             Reason::ReadOnly if may.is_writable => Some(Self::ReadOnly),

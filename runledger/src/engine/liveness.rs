@@ -5,10 +5,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// When the database last acknowledged a heartbeat of this process, and how long that may be ago when a body starts.
+/// When the database last acknowledged a heartbeat of this process, and how old that may be when a
+/// body starts.
 ///
-/// The limit is a part of the time after which others suspect this worker, not of the lease: measured by a model check, a guard that uses the
-/// lease lets stale bodies start.
+/// The limit is a part of the time after which other workers suspect this one, not of the lease. A
+/// model check showed that a guard based on the lease lets stale bodies start.
 #[derive(Clone, Debug)]
 pub(crate) struct Liveness {
     acknowledged: watch::Receiver<Instant>,
@@ -16,7 +17,8 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    /// The guard, and what the heartbeat reports to: the instant at which it *sent* the heartbeat that was acknowledged.
+    /// Creates the guard, and the sender for the heartbeat. The heartbeat reports the instant at
+    /// which it *sent* the acknowledged heartbeat.
     pub(crate) fn new(limit: Duration) -> (watch::Sender<Instant>, Self) {
         let (sender, acknowledged) = watch::channel(Instant::now());
         (sender, Self { acknowledged, limit })
@@ -31,12 +33,13 @@ impl Liveness {
         acknowledged.elapsed() < self.limit
     }
 
-    /// Returns once this process is known to be alive. At once, unless it was paused or cut off.
+    /// Returns when this process is known to be alive: at once, unless it was paused or
+    /// disconnected.
     pub(crate) async fn guard(&self) {
         let mut acknowledged = self.acknowledged.clone();
         while !self.is_recent(&acknowledged.borrow_and_update()) {
             if acknowledged.changed().await.is_err() {
-                // The heartbeat has ended: the worker is shutting down, and no body may start any more.
+                // The heartbeat has ended: the worker shuts down, and no body may start any more.
                 std::future::pending::<()>().await;
             }
         }

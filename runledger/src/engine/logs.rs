@@ -1,10 +1,11 @@
-//! What the bodies of runs log, on its way from `tracing` to the database.
+//! The log lines of bodies, from `tracing` to the database.
 //!
 //! ```text
-//! body ──event──▶ RunLogs (a layer) ──of which span──▶ Sink (bounded) ──a task of the worker──▶ runledger.log
+//! body ──event──▶ RunLogs (a layer) ──span──▶ Sink (bounded) ──worker task──▶ runledger.log
 //! ```
 //!
-//! A log is no record: it is not fenced, it is never waited for, and what finds no room is counted and dropped.
+//! Log lines are not part of the history. They have no fence, and no body waits for them. Lines
+//! without room are counted and dropped.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,14 +33,15 @@ use crate::model::payload::{PayloadKind, Place, Plain};
 use crate::store::error::{Class, class};
 use crate::store::log::{Fate, NewLogLine, keep};
 
-/// How many lines wait for the database at most.
+/// How many lines may wait for the database.
 const WAITING: usize = 10_000;
 
-/// How many lines one statement keeps at most, and the pause between two of them that are not full.
+/// The most lines that one statement writes, and the pause between two statements that are not
+/// full.
 const BATCH: usize = 500;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause after a statement that failed.
+/// The pause after a failed statement.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// The longest message, the longest value of a field, and the most fields of a line.
@@ -51,11 +53,11 @@ const MOST_FIELDS: usize = 32;
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Where the lines of the span go that is being made.
+    /// The sink for the span that is being created.
     static MADE_FOR: RefCell<Option<(Arc<Sink>, Of)>> = const { RefCell::new(None) };
 }
 
-/// Whose lines those of a span are.
+/// The run, attempt and step of a span.
 #[derive(Clone, Debug)]
 pub(crate) struct Of {
     pub(crate) run_id: Uuid,
@@ -63,7 +65,7 @@ pub(crate) struct Of {
     pub(crate) step_key: String,
 }
 
-/// Where the lines of a worker wait.
+/// The buffer for a worker's log lines.
 #[derive(Debug)]
 pub(crate) struct Sink {
     level: Level,
@@ -80,7 +82,7 @@ struct Said {
     at: Instant,
 }
 
-/// Makes a span whose events go to this worker, if it keeps any.
+/// Creates a span whose events go to this worker's sink, if it stores logs.
 pub(crate) fn made_for(
     sink: Option<&Arc<Sink>>,
     of: impl FnOnce() -> Of,
@@ -93,7 +95,8 @@ pub(crate) fn made_for(
     span
 }
 
-/// The layer of `tracing` by which a worker that [keeps logs](crate::App::keep_logs) hears what its bodies say (feature `logs`). One serves all workers of a process.
+/// The `tracing` layer that collects log lines for [`App::keep_logs`](crate::App::keep_logs)
+/// (feature `logs`). One layer serves all workers of a process.
 ///
 /// ```
 /// use tracing_subscriber::prelude::*;
@@ -104,13 +107,15 @@ pub(crate) fn made_for(
 ///     .init();
 /// ```
 ///
-/// It hears what is said within the span of a body (`run` or `step`, of the target `runledger::run`), and in spans inside it; a task that a body spawns is heard where it has the span
-/// (`.in_current_span()`). A filter of the whole subscriber comes before it, one of another layer does not.
+/// The layer collects events inside the span of a body (`run` or `step`, of the target
+/// `runledger::run`) and inside its child spans. A task that a body spawns needs the span too
+/// (`.in_current_span()`). A filter of the whole subscriber also filters these events; a filter of
+/// another layer does not.
 #[derive(Debug)]
 pub struct RunLogs(());
 
 impl RunLogs {
-    /// The layer.
+    /// Creates the layer.
     #[must_use]
     pub fn layer() -> Self {
         Self(())
@@ -121,7 +126,7 @@ impl RunLogs {
     }
 }
 
-/// What the layer keeps with a span of ours.
+/// The layer's data in a body's span.
 #[derive(Clone)]
 struct Kept {
     sink: Arc<Sink>,
@@ -137,7 +142,7 @@ where
     }
 
     fn on_new_span(&self, _attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        // What `made_for` makes is one span, and nothing is made within that.
+        // `made_for` creates exactly one span, and no span inside it.
         let Some((sink, of)) = MADE_FOR.take() else { return };
         if let Some(span) = context.span(id) {
             span.extensions_mut().insert(Kept { sink, of: Arc::new(of) });
@@ -147,7 +152,8 @@ where
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let Some(mut scope) = context.event_scope(event) else { return };
         let kept = scope.find_map(|span| span.extensions().get::<Kept>().cloned());
-        // With nothing of the span held: a value that is shown may log itself, and other layers write into the span then.
+        // Hold no lock on the span: formatting a value may log, and other layers then write to the
+        // span.
         if let Some(Kept { sink, of }) = kept {
             sink.take(of, event);
         }
@@ -155,7 +161,7 @@ where
 }
 
 impl Sink {
-    /// A sink for what is of this level or more urgent, and where its lines come out.
+    /// Creates a sink for this level and above, and the receiver of its lines.
     fn new(level: Level) -> (Arc<Self>, mpsc::Receiver<Said>) {
         let (lines, waiting) = mpsc::channel(WAITING);
         (Arc::new(Self { level, lines, n_dropped: AtomicU64::new(0) }), waiting)
@@ -163,7 +169,7 @@ impl Sink {
 
     fn take(&self, of: Arc<Of>, event: &Event<'_>) {
         let metadata = event.metadata();
-        // The more urgent a level the smaller it is.
+        // More urgent levels are smaller.
         if *metadata.level() > self.level {
             return;
         }
@@ -182,7 +188,7 @@ impl Sink {
     }
 }
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Default)]
 struct Heard(Line);
 
@@ -206,7 +212,7 @@ impl Visit for Heard {
     }
 }
 
-/// So many bytes of a text at most, without writing more of it.
+/// Formats at most `most` bytes of a value.
 fn cut(value: fmt::Arguments<'_>, most: usize) -> String {
     struct Room {
         text: String,
@@ -222,16 +228,16 @@ fn cut(value: fmt::Arguments<'_>, most: usize) -> String {
         }
     }
     let mut room = Room { text: String::new(), most, is_cut: false };
-    // It stops where the room ends, or where a value cannot say what it is.
+    // Formatting stops when the room is used up, or when a value returns an error.
     let _ = room.write_fmt(value);
     if room.is_cut {
         room.text.push('…');
     }
-    // PostgreSQL's text has no null character.
+    // PostgreSQL's text cannot contain a null character.
     if room.text.contains('\0') { room.text.replace('\0', "\u{fffd}") } else { room.text }
 }
 
-/// The sink of a worker, and the task that writes what comes into it.
+/// The sink of a worker, and the task that writes its lines.
 #[derive(Debug)]
 pub(crate) struct Logs {
     pub(crate) sink: Arc<Sink>,
@@ -240,7 +246,7 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Keeps what is of this level or more urgent.
+    /// Stores lines of this level and above.
     pub(crate) fn open(level: Level, db: Db) -> Self {
         let (sink, waiting) = Sink::new(level);
         let (over, is_over) = watch::channel(false);
@@ -248,7 +254,7 @@ impl Logs {
         Self { sink, over, task }
     }
 
-    /// Writes what is there, and ends.
+    /// Writes the buffered lines and ends.
     pub(crate) async fn close(self, patience: Duration) {
         let _ = self.over.send(true);
         if tokio::time::timeout(patience, self.task).await.is_err() {
@@ -320,17 +326,18 @@ async fn kept(db: &Db, lines: &[NewLogLine]) -> Result<Vec<Fate>, sqlx::Error> {
     with_timeout(STATEMENT_LIMIT, async { keep(&mut *db.acquire().await?, lines).await }).await
 }
 
-/// The lines that are to be sent again, and how many there is no room for.
+/// Returns the lines to send again, and the number of lines without room.
 fn sorted(lines: Vec<NewLogLine>, fates: &[Fate]) -> (Vec<NewLogLine>, usize) {
     let n_beyond = fates.iter().filter(|fate| **fate == Fate::Beyond).count();
     let met = lines.into_iter().zip(fates).filter(|(_, fate)| **fate == Fate::Met);
     (met.map(|(line, _)| line).collect(), n_beyond)
 }
 
-/// How many runs in a row the database refuses before it is taken to refuse every line.
+/// After this many refused runs in a row, the database is assumed to refuse every line.
 const MOST_REFUSALS: usize = 8;
 
-/// Keeps the lines of one run after the other, and drops lines that the database refuses. Returns an error if it seems to refuse every line.
+/// Writes the lines run by run, and drops lines that the database refuses. Returns an error if it
+/// seems to refuse every line.
 async fn attempt_each_run(
     db: &Db,
     lines: Vec<NewLogLine>,

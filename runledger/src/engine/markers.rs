@@ -1,7 +1,8 @@
-//! Markers: values that the code is given at once and that are recorded all the same, such as the time, and signals.
+//! Markers: recorded values that the code receives at once, such as the time, and signals.
 //!
-//! A mark is on its way while the code goes on. Nothing of its run that the code does afterwards may be in the database without it, or a replay would
-//! give the code another value: every write of the run sends the marks that are kept first, and waits until they are committed.
+//! The code continues while a marker is written. But no later write of the run may reach the
+//! database before the marker, or a replay would give the code another value. Therefore every write
+//! of the run first sends the buffered markers, and waits until they are committed.
 
 use std::sync::Arc;
 
@@ -17,10 +18,10 @@ use crate::store::checkpoint::Checkpoint;
 use crate::store::output::Emitted;
 use crate::store::signal::SignalTake;
 
-/// What a run has marked and not yet written.
+/// The unwritten markers of a run.
 pub(crate) type Markers = Vec<Marker>;
 
-/// What the code has been given.
+/// A value that the code has received.
 #[derive(Clone, Debug)]
 pub(crate) enum Marker {
     Value(Checkpoint),
@@ -35,7 +36,7 @@ impl Marker {
     }
 }
 
-/// Keeps a mark until the next write.
+/// Buffers a marker until the next write.
 pub(crate) fn keep(attempt: &Attempt, claim: &Claim, fingerprint: i64, value: String) {
     match attempt.checkpoint(claim, fingerprint, Ok(Plain::ready(value)), None) {
         Ok(mark) => attempt.with_markers(|markers| markers.push(Marker::Value(mark))),
@@ -43,12 +44,12 @@ pub(crate) fn keep(attempt: &Attempt, claim: &Claim, fingerprint: i64, value: St
     }
 }
 
-/// Keeps the taking of a signal until the next write.
+/// Buffers the taking of a signal until the next write.
 pub(crate) fn keep_signal(attempt: &Attempt, taking: SignalTake) {
     attempt.with_markers(|markers| markers.push(Marker::Signal(taking)));
 }
 
-/// Records a step behind the marks that are kept, in the same commit where the commit queue can.
+/// Records a step after the buffered markers, in the same commit if the commit queue allows it.
 pub(crate) async fn checkpoint(attempt: &Arc<Attempt>, step: Checkpoint) -> WriteResult {
     if is_empty(attempt) {
         return attempt.commit_queue.write(step).await;
@@ -58,16 +59,16 @@ pub(crate) async fn checkpoint(attempt: &Arc<Attempt>, step: Checkpoint) -> Writ
     written.find(|mark| *mark != WriteResult::Yes).unwrap_or(last)
 }
 
-/// Whether nothing is kept.
+/// Whether no marker and no line is buffered.
 fn is_empty(attempt: &Attempt) -> bool {
     let progress = attempt.progress();
     progress.markers.is_empty() && progress.lines.unwritten.is_empty()
 }
 
-/// Writes what is kept, before a write that does not go through the commit queue.
+/// Writes the buffered markers and lines. Call it before a write outside the commit queue.
 ///
 /// # Errors
-/// Why the attempt cannot go on.
+/// Why the attempt must stop.
 pub(crate) async fn flush(attempt: &Arc<Attempt>) -> Result<(), StopReason> {
     if is_empty(attempt) {
         return Ok(());
@@ -75,11 +76,11 @@ pub(crate) async fn flush(attempt: &Arc<Attempt>) -> Result<(), StopReason> {
     Box::pin(write(attempt, None)).await.into_iter().try_for_each(WriteResult::or_stop)
 }
 
-/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. If there are
-/// no lines and no signals, the values are not written.
+/// Writes what outlives the run, before its outcome: the emitted lines and the taken signals. Skips
+/// the values if there are no lines and no signals.
 ///
 /// # Errors
-/// Why the attempt cannot go on.
+/// Why the attempt must stop.
 pub(crate) async fn flush_final(attempt: &Arc<Attempt>) -> Result<(), StopReason> {
     let has_lines = attempt.with_lines(|lines| !lines.unwritten.is_empty());
     let is_needed = |mark: &Marker| has_lines || matches!(mark, Marker::Signal(_));
@@ -94,7 +95,7 @@ pub(crate) async fn flush_final(attempt: &Arc<Attempt>) -> Result<(), StopReason
     write_lines(attempt, lines).await.into_iter().try_for_each(WriteResult::or_stop)
 }
 
-/// Writes lines. Those of a caller that is dropped are kept, and sent once more.
+/// Writes lines. If the caller is dropped, the lines stay buffered and are sent again.
 async fn write_lines(attempt: &Attempt, lines: Vec<Emitted>) -> Vec<WriteResult> {
     let n_lines = lines.len();
     let written = Box::pin(attempt.commit_queue.write_all(lines)).await;
@@ -102,15 +103,17 @@ async fn write_lines(attempt: &Attempt, lines: Vec<Emitted>) -> Vec<WriteResult>
     written
 }
 
-/// Writes marks and then a step, and after them the lines. Other callers wait until the marks are written. So a task writes
-/// them: the future that waits here may be dropped, or no longer polled.
+/// Writes markers, then a step, and after them the lines, in a detached task.
+///
+/// Other callers wait until the markers are written. The future that waits here may be dropped or
+/// stay unpolled, so a task does the work.
 async fn write(attempt: &Arc<Attempt>, step: Option<Checkpoint>) -> Vec<WriteResult> {
     let attempt = Arc::clone(attempt);
     let written = spawn_detached("marks", |_| async move {
         tokio::select! {
             biased;
             written = write_locked(&attempt, step) => Some(written),
-            // The worker has stopped, and nobody waits for this any more.
+            // The worker has stopped, so this result has no receiver.
             () = attempt.commit_queue.closed(attempt.fence.run_id) => None,
         }
     });
@@ -122,7 +125,8 @@ async fn write(attempt: &Arc<Attempt>, step: Option<Checkpoint>) -> Vec<WriteRes
 
 async fn write_locked(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<WriteResult> {
     let _marking = attempt.marking.lock().await;
-    // Under one lock: a line that is emitted later may contain a value that is recorded later.
+    // Copy both under one lock: a line that is emitted later may contain a value that is recorded
+    // later.
     let (markers, lines) = {
         let progress = attempt.progress();
         (progress.markers.clone(), progress.lines.unwritten.clone())
@@ -137,8 +141,11 @@ async fn write_locked(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<WriteR
     written
 }
 
-/// Writes marks and then a step, and after them the lines, because a line may contain a value that the code received. A signal
-/// is taken by its own statement, and later items wait for it. If an item is not written, neither are the later ones.
+/// Writes markers, then a step, and after them the lines, because a line may contain a received
+/// value.
+///
+/// A signal is taken by its own statement, and later items wait for it. If an item is not written,
+/// neither are the later ones.
 async fn in_order(
     attempt: &Attempt,
     markers: Markers,
@@ -161,7 +168,8 @@ async fn in_order(
         }
     }
     values.extend(step);
-    // Values enter first: otherwise a full commit queue could accept a line before a value that it contains.
+    // Push the values first. Otherwise a full commit queue could accept a line before a value that
+    // the line contains.
     let values = attempt.commit_queue.push_all(values).await;
     let (items, lines) = join(values.written(), write_lines(attempt, lines)).await;
     written.extend(lines);

@@ -1,5 +1,6 @@
-//! One attempt of a run: what its body has recorded, what it may do next, and how it ends.
+//! One attempt of a run: its recorded steps, its next actions, and its outcome.
 
+pub(crate) mod activity;
 pub(crate) mod attempt;
 pub(crate) mod beat;
 pub(crate) mod body;

@@ -1,7 +1,7 @@
-//! What a workflow emits, on its way to the database.
+//! The lines that a workflow emits, on their way to the database.
 //!
-//! The code does not wait for its lines: they go with the next write of its run, and with its end. A replay emits them again, under the same numbers, and
-//! the database leaves alone what it has.
+//! The code does not wait for its lines. They are written with the next write of the run, or at its
+//! end. A replay emits them again under the same numbers, and the database ignores those it has.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ use crate::store::output::{Emitted, MOST_BYTES, MOST_LINES};
 /// The lines of one attempt of a workflow.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// How many there are of each branch.
+    /// The number of lines of each branch.
     numbers: HashMap<String, u32>,
     n_lines: u32,
     n_bytes: usize,
-    /// Those that are not written yet.
+    /// Lines that are not written yet.
     pub(crate) unwritten: Vec<Emitted>,
 }
 
@@ -36,10 +36,10 @@ impl Lines {
     }
 }
 
-/// Keeps a line of a workflow until the next write.
+/// Buffers a line of a workflow until the next write.
 ///
 /// # Errors
-/// Why the attempt cannot go on: there are too many, or it cannot be stored.
+/// Why the attempt must stop: there are too many lines, or this one cannot be stored.
 pub(crate) fn keep(attempt: &Attempt, branch: &str, value: Plain) -> Result<(), StopReason> {
     let key = attempt.key_of_slice(branch);
     let number = attempt.with_lines(|lines| lines.count(&key, value.len())).map_err(StopReason::Refused)?;
@@ -48,10 +48,11 @@ pub(crate) fn keep(attempt: &Attempt, branch: &str, value: Plain) -> Result<(), 
     Ok(())
 }
 
-/// A line as it is written. The key is that of the slice: one that has begun anew may say the same.
+/// Builds a line to be written. The key contains the slice, so that a run that has continued as new
+/// may emit an equal line.
 ///
 /// # Errors
-/// [`PayloadError`], where it cannot be stored.
+/// [`PayloadError`] if the line cannot be stored.
 pub(crate) fn line(
     attempt: &Attempt,
     step_key: &str,
@@ -66,12 +67,12 @@ pub(crate) fn line(
     Ok(Emitted { fence, step_key: step_key.to_owned(), number, fingerprint, value })
 }
 
-/// What tells a line of a run from its others.
+/// The key of a line within its run.
 pub(crate) fn key_of(step_key: &str, number: u32) -> String {
     format!("{step_key}#{number}")
 }
 
-/// Why a line is refused.
+/// The failure for a line beyond the limits.
 pub(crate) fn full() -> Failure {
     let message = format!(
         "the output of this run is full: it may have {MOST_LINES} lines and {} MiB; emit less, or put it into a table or an object store and emit its key",

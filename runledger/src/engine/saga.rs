@@ -1,4 +1,5 @@
-//! Sagas: the calls that take back what steps did, recorded with these, and carried out where the run fails, is cancelled, or says so.
+//! Sagas: compensations are recorded with their steps. They execute when the run fails, when it is
+//! cancelled, or when the code requests it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::model::request::RequestOptions;
 use crate::model::version::{listed, others, parts};
 use crate::store::link::{Sharer, sharers};
 
-/// A call that takes something back, as it is stored.
+/// A compensation, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct UndoCall<'a> {
     pub(crate) job: std::borrow::Cow<'a, str>,
@@ -34,10 +35,10 @@ pub(crate) struct UndoCall<'a> {
     pub(crate) options: RequestOptions,
 }
 
-/// Reads a recorded call, and finds the code that carries it out.
+/// Decodes a recorded compensation and finds its job.
 ///
 /// # Errors
-/// What is not there, or does not decode: the run is parked with that.
+/// The job is missing, or the call does not decode. The run is blocked with this failure.
 pub(crate) fn found<'c>(
     call: &'c str,
     registry: &Registry,
@@ -62,15 +63,18 @@ pub(crate) fn found<'c>(
     }
 }
 
-/// Takes back everything that can be and is not, the last step first. Never returns where one of them cannot.
+/// Executes all open compensations, the last step first. Never returns if one of them fails.
 pub(crate) async fn undo_all(attempt: &Arc<Attempt>) {
     for (key, call) in attempt.to_undo() {
         Box::pin(undo(attempt, &key, &call)).await;
     }
 }
 
-/// Which of the steps that the code has dropped have done something that can be taken back. It is decided once and recorded, when none of them is under way
-/// behind the code any more: a replay must take back the same. Never returns where that cannot be.
+/// Returns which dropped steps of a saga have completed and can be compensated. Never returns if
+/// the decision cannot be recorded.
+///
+/// The decision is made once, when no detached task records one of these steps any more, and is
+/// recorded: a replay must compensate the same steps.
 pub(crate) async fn done_of(attempt: &Arc<Attempt>, first: &str, dropped: &[&str]) -> HashSet<String> {
     let Some(claim) = attempt.claim_saga(first) else { return std::future::pending().await };
     let decided = match attempt.result(claim.ordinal) {
@@ -89,23 +93,25 @@ pub(crate) async fn done_of(attempt: &Arc<Attempt>, first: &str, dropped: &[&str
     let stop = match decided.map(|done| serde_json::from_str(&done)) {
         Ok(Ok(done)) => return done,
         Ok(Err(error)) => StopReason::unreadable(claim.key.as_str(), error.to_string()),
-        // The run fails with it, and all is taken back.
+        // The run fails with this failure, which compensates all steps.
         Err(failure) => StopReason::Refused(failure),
     };
     stop_reason(attempt, stop).await
 }
 
-/// As [`undo`], as a step of the workflow's code.
+/// Like [`undo`], as a step of the workflow's code.
 pub(crate) async fn undo_in_code(attempt: &Arc<Attempt>, key: &str, call: &str) {
     let ordinal = Box::pin(undo(attempt, key, call)).await;
     attempt.turn(ordinal).await;
 }
 
-/// Takes back what one step did, once, by its recorded call, and gives the ordinal of the step that did so. Never returns where that fails for good: the run
-/// is parked with the reason.
+/// Executes the recorded compensation of one step, once. Returns the ordinal of the compensating
+/// step.
+///
+/// Never returns if the compensation fails for good: the run is blocked with the reason.
 async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
     let Some(claim) = attempt.claim_undo(key) else { return std::future::pending().await };
-    // What is done needs no code.
+    // A recorded compensation needs no code.
     if claim.recorded {
         return claim.ordinal;
     }
@@ -135,26 +141,26 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
         undo: None,
         last_failure: LastFailure::Parks,
     };
-    // What it gives is for the record.
+    // The output of a compensation is only recorded.
     let _ = outcome(attempt, &claim, &work).await;
     claim.ordinal
 }
 
-/// What becomes of a step that this run may share with others, since it was made of one of them.
+/// The state of a step that this run may share with others, because one was created from the other.
 enum Shared {
-    /// It is this run's to take back.
+    /// This run may compensate the step.
     No,
-    /// Another run still rests on it, or takes it back itself, or may have done so.
+    /// Another run still relies on the step, compensates it itself, or may have done so.
     With(Sharer),
-    /// Another run has taken it back.
+    /// Another run has compensated the step.
     StepCompensated,
 }
 
-/// Asks the other runs that have this step on record.
+/// Queries the other runs that have recorded this step.
 async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
     let _working = attempt.begin_work().await;
     let sharers = loop {
-        // Apart: the code may keep what waits here without polling it, and it holds a connection.
+        // Detached, because it holds a connection and the code may stop polling this future.
         match spawn_detached("sharers", |_| asked(Arc::clone(attempt), key.to_owned())).await {
             Ok(sharers) => break sharers,
             Err(error) => {
@@ -166,7 +172,7 @@ async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
     if sharers.iter().any(|sharer| sharer.is_undone) {
         return Shared::StepCompensated;
     }
-    // Another fork takes nothing back before this one asks.
+    // Another fork compensates nothing before its own query, which then sees this run.
     let is_in_doubt = |sharer: &Sharer| sharer.has_forgotten || (sharer.is_before && !sharer.has_ended);
     sharers.into_iter().find(is_in_doubt).map_or(Shared::No, Shared::With)
 }
@@ -176,7 +182,8 @@ async fn asked(attempt: Arc<Attempt>, key: String) -> Result<Vec<Sharer>, sqlx::
     with_timeout(STATEMENT_LIMIT, ask).await
 }
 
-/// Why a run is parked that would take back what another one may need, or may have taken back.
+/// The failure for a run whose compensation may affect a step that another run needs or
+/// compensated.
 fn shared_with(claim: &Claim, key: &str, sharer: &Sharer) -> Failure {
     let why = if sharer.has_forgotten {
         "and that one has begun anew since, so nothing tells whether it has taken that back; see to it by hand and cancel this run, which leaves it as it is"
@@ -190,7 +197,7 @@ fn shared_with(claim: &Claim, key: &str, sharer: &Sharer) -> Failure {
     Failure::new(FailureKind::Error, message)
 }
 
-/// Why a run is parked whose steps are to be undone.
+/// The failure for a run whose compensation failed.
 pub(crate) fn compensation_failed(claim: &Claim, failure: Failure) -> Failure {
     let message = format!(
         "step `{}` could not take back what was done: {}; mend the cause and resume the run, or cancel it, which leaves that undone",

@@ -1,12 +1,14 @@
 //! Steps that wait for signals.
 //!
-//! A wait looks for a signal that is left, and takes it in the poll that gives it to the code: that it has is a mark, which is recorded before anything that the
-//! code does with it. So a wait that is dropped has taken nothing, whatever was under way for it.
+//! A wait polls the database for an unreceived signal, and takes it in the same poll that delivers
+//! it to the code. A marker records the delivery before anything that the code does with the
+//! signal. Therefore a dropped wait has never taken a signal.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::{Attempt, Waiting};
+use super::activity::Waiting;
+use super::attempt::Attempt;
 use super::markers;
 use super::step::{record, stop_reason};
 use super::stop::{StopReason, Wait};
@@ -22,27 +24,29 @@ use crate::model::timestamp::Timestamp;
 use crate::store::error::{Class, class};
 use crate::store::signal::{Left, SignalTake, first_left};
 
-/// Until when a step waits for a signal: the step that records the instant, and the time from now where it is not recorded yet.
+/// The time limit of a wait for a signal: the step that records the instant, and the time from now
+/// for a limit that is not recorded yet.
 pub(crate) struct Limit {
     pub(crate) claim: Claim,
     pub(crate) after: Duration,
 }
 
-/// A signal that is left, as the code reads it and as its step stores it.
+/// An unreceived signal, decrypted for the code and encrypted for its step.
 struct Found {
     number: i32,
     payload: String,
     output: Stored,
 }
 
-/// What a wait has come to.
+/// The result of a wait.
 enum Received {
     Signal(Found),
-    /// What its step has recorded: an earlier attempt, or that its limit is over.
+    /// The recorded result, from an earlier attempt or because the limit has passed.
     Recorded(Result<String, Failure>),
 }
 
-/// Waits for a signal, takes it and gives its payload. A wait whose limit comes first fails as timed out, and takes nothing.
+/// Waits for a signal, takes it and returns its payload. If the limit passes first, fails with a
+/// timeout and takes no signal.
 pub(crate) async fn receive(
     attempt: &Arc<Attempt>,
     claim: &Claim,
@@ -61,7 +65,7 @@ pub(crate) async fn receive(
         attempt.turn(limit.claim.ordinal).await;
     }
     attempt.turn(claim.ordinal).await;
-    // Nothing is awaited from here on where all is well, so that the code has what is taken.
+    // Do not await after this point on success: the code must receive what the step takes.
     match received {
         Received::Recorded(recorded) => recorded,
         Received::Signal(found) if attempt.give(name, found.number) => {
@@ -71,7 +75,8 @@ pub(crate) async fn receive(
             markers::keep_signal(attempt, SignalTake { step, name, number, slice: attempt.slice });
             Ok(payload)
         }
-        // Its turn did not come at once, as it does where the code has met its record.
+        // Another wait received the signal while this one waited for its turn. Without a failover,
+        // the turn comes at once.
         Received::Signal(_) => stop_reason(attempt, StopReason::FailedOver).await,
     }
 }
@@ -93,7 +98,8 @@ async fn wait(
         };
         let waiting = match looked(attempt, "signal", |let_go| look.carry_out(let_go)).await {
             Looked::Found(found) if !attempt.is_given(name, found.number) => return Received::Signal(found),
-            // Every look begins with the record of what was given before it, so this one has lost that.
+            // Every poll first writes the markers of received signals, so this signal's record was
+            // lost.
             Looked::Found(found) if missed == Some(found.number) => {
                 return stop_reason(attempt, StopReason::FailedOver).await;
             }
@@ -121,22 +127,23 @@ async fn wait(
     }
 }
 
-/// A look for a signal, which ends whether its wait is polled or not: it holds a connection.
+/// A poll for a signal. It runs to its end even if its wait is not polled, because it holds a
+/// connection.
 struct Look {
     attempt: Arc<Attempt>,
     claim: Claim,
     name: String,
-    /// The step that has recorded the limit, and the limit.
+    /// The ordinal of the step that recorded the limit, and the limit.
     until: Option<(u64, Timestamp)>,
 }
 
-/// What a look has come to.
+/// The result of a poll.
 enum Looked {
     Found(Found),
     Halted(StopReason),
-    /// There is none, and the limit is over.
+    /// No signal, and the limit has passed.
     TimedOut,
-    /// There is none. The step waits from here on.
+    /// No signal. The step waits from here on.
     Nothing([Option<Waiting<Arc<Attempt>>>; 2]),
 }
 
@@ -158,11 +165,13 @@ impl Look {
         }
     }
 
-    /// The first signal that is left, however long the database is away. None where none is, or nobody asks any more.
+    /// The first unreceived signal. Retries while the database is unavailable. Returns `None` if
+    /// there is none, or if the wait was dropped.
     async fn patiently(&self, let_go: &mut Abandoned) -> Result<Option<Found>, StopReason> {
         let Self { attempt, name, .. } = self;
         let Some(_looking) = let_go.or(attempt.looking.lock()).await else { return Ok(None) };
-        // What the code was given before is not left any more then.
+        // Write the markers first, so that the database no longer returns signals the code has
+        // received.
         markers::flush(attempt).await?;
         if let Some(left) = attempt.left(name) {
             return self.opened(left);
@@ -194,7 +203,8 @@ impl Look {
         }
     }
 
-    /// A signal as the code reads it. A sealed payload is sealed for its own place, and needs to be for that of the step.
+    /// Decrypts a signal for the code. An encrypted payload is bound to its place, so it is
+    /// encrypted again for the step.
     fn opened(&self, left: Left) -> Result<Option<Found>, StopReason> {
         let Self { attempt, claim, name, .. } = self;
         let (run_id, key) = (attempt.fence.run_id, key_of(name, &left.idempotency_key));
@@ -208,7 +218,7 @@ impl Look {
     }
 }
 
-/// What tells a signal of a run from its others: a name has no slash.
+/// The key of a signal within its run. It is unique, because a name contains no slash.
 pub(crate) fn key_of(name: &str, idempotency_key: &str) -> String {
     format!("{name}/{idempotency_key}")
 }

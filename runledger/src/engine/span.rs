@@ -1,4 +1,4 @@
-//! The spans of `tracing` in which bodies work: what they log says of which run and which step it is.
+//! The `tracing` spans of bodies. They add the run and the step to every log line of a body.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,12 +7,14 @@ use tracing::Instrument;
 
 use super::attempt::Attempt;
 
-/// A body on its way.
+/// A running body.
 type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Does this work in the span of a step, or with an empty key in that of the run itself. Costs nothing where nobody listens to such spans.
+/// Executes work in the span of a step, or in the span of the run if the key is empty. Costs
+/// nothing without a subscriber for these spans.
 ///
-/// They are of the level of errors, so that who listens to errors alone is told of which run each is.
+/// The spans have the level `ERROR`, so that a subscriber for errors only also gets the run of each
+/// line.
 pub(crate) fn within_span<'a, T: 'a>(attempt: &Attempt, step: &str, work: Work<'a, T>) -> Work<'a, T> {
     let make = || {
         let (job, number) = (attempt.definition.name, attempt.counters.attempt);

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{Attempt, Waiting};
+use super::activity::Waiting;
+use super::attempt::Attempt;
 use super::beat::watched;
 use super::body::around;
 use super::saga::compensation_failed;
@@ -30,13 +31,13 @@ use crate::store::checkpoint::{Checkpoint, FailedTry};
 /// One try of a step's body.
 pub(crate) type Try<'a> = Pin<Box<dyn Future<Output = Finished> + Send + 'a>>;
 
-/// What a step does when it is not recorded yet.
+/// The code of a step that is not recorded yet.
 pub(crate) enum Body<'a> {
-    /// Runs code; the argument is the number of the try, from 1.
+    /// Code. The argument is the number of the try, from 1.
     Code(Box<dyn Fn(u32) -> Try<'a> + Send + Sync + 'a>),
-    /// Runs code in a transaction that also records the step.
+    /// Code in a transaction that also records the step.
     Transaction(Box<dyn Fn(u32, Tx) -> Try<'a> + Send + Sync + 'a>),
-    /// The same, of code that borrows nothing.
+    /// As `Transaction`, for code that borrows nothing.
     OwnTransaction(Arc<dyn Fn(u32, Tx) -> Try<'static> + Send + Sync>),
 }
 
@@ -45,14 +46,14 @@ pub(crate) enum Body<'a> {
 pub(crate) struct StepPolicy {
     pub(crate) retry: RetryPolicy,
     pub(crate) timeout: Option<Duration>,
-    /// Over all tries.
+    /// The limit over all tries.
     pub(crate) deadline: Option<Duration>,
-    /// For how long a body may say nothing of its progress.
+    /// How long a body may report no progress.
     pub(crate) heartbeat: Option<Duration>,
 }
 
 impl StepPolicy {
-    /// The policy of a try of which so much time is left.
+    /// The policy of a try with this much time left.
     fn within(self, left: Option<Duration>) -> Self {
         let timeout = match (self.timeout, left) {
             (Some(timeout), Some(left)) => Some(timeout.min(left)),
@@ -62,30 +63,31 @@ impl StepPolicy {
     }
 }
 
-/// Makes of the output of a step the call that takes back what it did, as it is stored.
+/// Builds the compensation of a step from its output, as it is stored.
 pub(crate) type MakeUndo<'a> = Box<dyn Fn(&str) -> Result<Plain, Failure> + Send + Sync + 'a>;
 
-/// What a step does and how.
+/// The body of a step, its policy and its compensation.
 pub(crate) struct Work<'a> {
     pub(crate) fingerprint: i64,
     pub(crate) policy: StepPolicy,
     pub(crate) body: Body<'a>,
     pub(crate) undo: Option<MakeUndo<'a>>,
-    /// What becomes of the run when the last try has failed.
+    /// The effect on the run after the last failed try.
     pub(crate) last_failure: LastFailure,
 }
 
-/// What becomes of a step whose last try has failed.
+/// The effect of a step's last failed try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastFailure {
-    /// It is recorded, and given to the code.
+    /// The failure is recorded and returned to the code.
     IsItsResult,
-    /// It is not recorded: the run is parked with it, and when it is resumed the step is tried again.
+    /// The failure is not recorded. The run is blocked with it, and tries the step again when
+    /// resumed.
     Parks,
 }
 
-/// Gives the recorded result of a step, or runs its body until it has one, records it, and gives it when its turn has come. Never completes where
-/// the attempt stops.
+/// Returns the result of a step when its turn has come: the recorded one, or the result of its
+/// body, which is recorded first. Never returns if the attempt stops.
 pub(crate) async fn resolve(
     attempt: &Arc<Attempt>,
     claim: &Claim,
@@ -96,7 +98,7 @@ pub(crate) async fn resolve(
     result
 }
 
-/// As [`resolve`], without regard to turns: for steps that are no part of the code's own order.
+/// Like [`resolve`], without waiting for a turn: for steps outside the code's own order.
 pub(crate) async fn outcome(
     attempt: &Arc<Attempt>,
     claim: &Claim,
@@ -124,14 +126,15 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
     }
 }
 
-/// What comes of a try.
+/// The result of a try.
 enum Next<'a> {
     Done(Result<String, Failure>),
-    /// Another, at this instant. It waits from before it stops working: in between the run must not look idle.
+    /// Try again at this instant. The step registers its wait before it stops working, so that the
+    /// run does not look idle in between.
     Again(Timestamp, Waiting<&'a Attempt>),
 }
 
-/// Tries once, and records what is final.
+/// Tries once, and records a final result.
 async fn try_until_done<'a>(
     attempt: &'a Arc<Attempt>,
     claim: &Claim,
@@ -155,7 +158,7 @@ async fn try_until_done<'a>(
     let delay = retry_delay(retry, tries, &work.policy.retry, unit_random());
     if let Some((until, limit)) = deadline {
         let now = attempt.clock.now();
-        // Where the next try could not begin in time there is nothing to wait for.
+        // Do not wait for a try that would begin after the deadline.
         let is_last = delay.is_some_and(|delay| now.plus(delay) >= until);
         if is_last || (failure.kind == FailureKind::Timeout && now >= until) {
             return Next::Done(
@@ -171,7 +174,7 @@ async fn try_until_done<'a>(
     Next::Again(until, attempt.waiting(claim.ordinal, Wait::Until(until)))
 }
 
-/// The end of a step whose last try has failed.
+/// Handles the last failed try of a step.
 async fn finish_last_failure(
     attempt: &Arc<Attempt>,
     claim: &Claim,
@@ -194,7 +197,7 @@ fn too_late(limit: Duration, tries: u32, last: &Failure) -> Failure {
 }
 
 enum Tried {
-    /// The step is recorded, by its own transaction.
+    /// The step is recorded by its own transaction.
     Recorded(Result<String, Failure>),
     Output(Plain),
     Failed(Failure, Retry),
@@ -209,7 +212,8 @@ async fn try_once(
 ) -> Tried {
     let key = claim.key.as_str();
     let watched = |body| watched(attempt, key, policy.heartbeat, body);
-    // What the body may be given to pass on, an id of `wf.uuid()` above all, must be the same when it is run again.
+    // Write the markers first: values such as an id of `wf.uuid()` must be the same when the body
+    // runs again.
     flush_markers(attempt).await;
     match &work.body {
         Body::Code(code) => {
@@ -229,7 +233,7 @@ async fn try_once(
             attempt.holds_transaction(claim.ordinal);
             run_in_tx(attempt, claim, work, policy, |tx| code(tries, tx)).await
         }
-        // What makes the undo borrows from the code, as the body of the other does.
+        // The compensation is built by code that borrows, so this body cannot run detached.
         Body::OwnTransaction(code) if work.undo.is_some() => {
             attempt.holds_transaction(claim.ordinal);
             run_in_tx(attempt, claim, work, policy, |tx| code(tries, tx)).await
@@ -243,7 +247,7 @@ async fn try_once(
             });
             match done.await {
                 Some(tried) => tried,
-                // Nobody waits any more.
+                // The waiting future was dropped.
                 None => std::future::pending().await,
             }
         }
@@ -292,9 +296,9 @@ async fn record_output(
 
 /// Why the output of a step cannot be stored.
 pub(crate) enum Unstorable {
-    /// And never can: the step fails with that.
+    /// It never can. The step fails.
     For(Failure),
-    /// As long as the codec does not seal it: the run is parked with that.
+    /// The codec does not encrypt it now. The run is blocked.
     Now(Failure),
 }
 
@@ -305,7 +309,7 @@ impl From<PayloadError> for Unstorable {
     }
 }
 
-/// The checkpoint of a step that has given an output, and the call that takes back what it did.
+/// The checkpoint of a successful step, and its compensation.
 pub(crate) fn checkpoint_of(
     attempt: &Attempt,
     claim: &Claim,
@@ -319,7 +323,8 @@ pub(crate) fn checkpoint_of(
     Ok((step, undo.map(Plain::into_text)))
 }
 
-/// Makes the call that takes back what a step did. That it cannot be made is the step's failure, and its last: another try would do it all again.
+/// Builds the compensation of a step. An error fails the step without another try, which would
+/// repeat its effects.
 fn undo_of(undo: &MakeUndo<'_>, work: &Work<'_>, output: &str) -> Result<Plain, Unstorable> {
     contained(|| undo(output)).flatten().map_err(|failure| {
         let what_is_left = match work.body {
@@ -334,14 +339,14 @@ fn undo_of(undo: &MakeUndo<'_>, work: &Work<'_>, output: &str) -> Result<Plain, 
     })
 }
 
-/// Notes that a step is recorded that can be taken back.
+/// Notes the compensation of a recorded step, if it has one.
 pub(crate) fn note_undo(attempt: &Attempt, claim: &Claim, undo: Option<String>) {
     if let Some(undo) = undo {
         attempt.note_undo(claim.key.as_str(), undo);
     }
 }
 
-/// Polls a try at its site, under panic capture and its time limit.
+/// Polls a try at its site. Captures panics and enforces the time limit.
 pub(crate) async fn bounded(site: CodeContext, body: Try<'_>, timeout: Option<Duration>) -> Finished {
     let mut caught = Caught::new(site, body);
     let finished = match timeout {
@@ -362,14 +367,14 @@ pub(crate) async fn bounded(site: CodeContext, body: Try<'_>, timeout: Option<Du
     Finished::failed(failure)
 }
 
-/// Records the result of a step. Never returns where the attempt has lost its lease.
+/// Records the result of a step. Never returns if the attempt has lost its lease.
 pub(crate) async fn record(
     attempt: &Arc<Attempt>,
     claim: &Claim,
     fingerprint: i64,
     result: Result<Plain, Failure>,
 ) -> Result<String, Failure> {
-    // A replay gives the code the recorded failure, so it gets the same one now.
+    // The code must receive the failure as stored, because a replay returns that one.
     let result = result.map_err(|failure| attempt.sealer().storable(&failure));
     match attempt.checkpoint(claim, fingerprint, result.clone(), None) {
         Ok(step) => {
@@ -379,7 +384,7 @@ pub(crate) async fn record(
         Err(error) if error.is_of_codec() => {
             stop_reason(attempt, StopReason::Sealed(error.to_failure())).await
         }
-        // What is in the place of the output has no more bytes than a failure may have.
+        // This failure replaces the output and is within the size limit of failures.
         Err(error) => Box::pin(record(attempt, claim, fingerprint, Err(error.to_failure()))).await,
     }
 }
@@ -389,7 +394,8 @@ async fn record_step(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint) {
     attempt.acknowledge(claim);
 }
 
-/// As [`record_step`], whether the future that waits for it lives on or not: what the step did is done, and what is not on record is not taken back.
+/// Like [`record_step`], in a detached task. The step's effects have happened, and an unrecorded
+/// step is never compensated.
 async fn record_undoable(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint, undo: String) {
     let (recording, claim) = (attempt.recording(claim.key.as_str()), claim.clone());
     let is_recorded = spawn_detached("recording", |_| async move {
@@ -397,7 +403,7 @@ async fn record_undoable(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint
         let written = tokio::select! {
             biased;
             written = markers::checkpoint(attempt, step) => written,
-            // The worker has stopped, and nobody waits for this any more.
+            // The worker has stopped, so this result has no receiver.
             () = attempt.commit_queue.closed(attempt.fence.run_id) => return false,
         };
         let stop = written.or_stop().err();
@@ -428,19 +434,19 @@ async fn record_failed_try(attempt: &Attempt, claim: &Claim, tries: u32, failure
     or_stopped(attempt, attempt.commit_queue.write(item).await.or_stop()).await;
 }
 
-/// Writes the marks of the run, if it has any. Never returns where the attempt cannot go on.
+/// Writes the buffered markers of the run. Never returns if the attempt must stop.
 pub(crate) async fn flush_markers(attempt: &Arc<Attempt>) {
     or_stopped(attempt, markers::flush(attempt).await).await;
 }
 
-/// Goes on, or does not return.
+/// Returns if the write succeeded. Otherwise stops the attempt and never returns.
 async fn or_stopped(attempt: &Attempt, written: Result<(), StopReason>) {
     if let Err(stop) = written {
         stop_reason::<()>(attempt, stop).await;
     }
 }
 
-/// Tells the executor why the attempt ends, and waits for it to drop this future.
+/// Stops the attempt and waits until the executor drops this future.
 pub(crate) async fn stop_reason<T>(attempt: &Attempt, stop: StopReason) -> T {
     attempt.stop(stop);
     std::future::pending().await
@@ -448,7 +454,8 @@ pub(crate) async fn stop_reason<T>(attempt: &Attempt, stop: StopReason) -> T {
 
 /// A number in `0.0..1.0` that spreads retries.
 pub(crate) fn unit_random() -> f64 {
-    // Every state of the standard library's hasher has keys of its own, from random ones of the thread: good enough to spread, and without a system call.
+    // Every `RandomState` has its own keys, derived from random ones of the thread. That spreads
+    // well enough and needs no system call.
     let bits = RandomState::new().build_hasher().finish() >> 11;
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
     let fraction = bits as f64 / (1_u64 << 53) as f64;

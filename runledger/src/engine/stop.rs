@@ -1,4 +1,4 @@
-//! Why an attempt does not go on: what ends it, and what it waits for.
+//! The reasons why an attempt stops, and the events that a step waits for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,47 +10,48 @@ use crate::model::payload::{PayloadError, Stored};
 use crate::model::replay::Divergence;
 use crate::model::timestamp::Timestamp;
 
-/// Why an attempt cannot go on.
+/// Why an attempt must stop.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StopReason {
-    /// The record and the code disagree.
+    /// The history and the code differ.
     Diverged(Divergence),
     /// Another attempt owns the run, or the database refuses its writes for good.
     LeaseLost,
     /// The database refuses a step for good.
     Refused(Failure),
-    /// The run is to be cancelled: a step has met the request before this worker was told.
+    /// The run has a cancel request. A step found it before this worker received it.
     Cancelled,
-    /// A failover has lost what this attempt stands on: a child that it had started, or a signal that it was given. The replay does it again.
+    /// A failover lost a child that this attempt had started, or a signal that it had received. The
+    /// next replay does it again.
     FailedOver,
-    /// What a step did could not be taken back: a person decides.
+    /// A compensation failed. A person decides.
     UndoFailed(Failure),
-    /// A payload cannot be sealed or opened: the codec or a key is not there, and a person gives it.
+    /// A payload cannot be encrypted or decrypted. An operator must provide the codec or the key.
     Sealed(Failure),
-    /// The code keeps a step that holds what others need: a person mends the code.
+    /// The code does not poll a step that holds a resource others need. A person must fix the code.
     Unpolled(Failure),
-    /// A slice of its work is done: the next begins after a delay, of a workflow with this input.
+    /// This slice of the work is done. The next slice begins after a delay.
     Continued {
-        /// None: its own.
+        /// The input of the next slice, for a workflow. `None` keeps the input.
         input: Option<Stored>,
         delay: Duration,
     },
 }
 
 impl StopReason {
-    /// Of an attempt whose code cannot read what a step has on record.
+    /// The reason for an attempt whose code cannot decode the recorded output of a step.
     pub(crate) fn unreadable(key: &str, why: String) -> Self {
         Self::Diverged(Divergence::Output { key: key.to_owned(), why })
     }
 
-    /// Of an attempt that needs to store or to read a payload, and cannot.
+    /// The reason for an attempt that must store or read a payload and cannot.
     pub(crate) fn of_payload(error: &PayloadError) -> Self {
         let failure = error.to_failure();
         if error.is_of_codec() { Self::Sealed(failure) } else { Self::Refused(failure) }
     }
 }
 
-/// What a step waits for without working.
+/// The event that an idle step waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wait {
     /// An instant of the database's clock.
@@ -63,15 +64,16 @@ pub(crate) enum Wait {
     Signal(String),
 }
 
-/// What the executor does with a workflow whose future is pending.
+/// The executor's decision about a workflow whose future is pending.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PollVerdict {
     /// Steps work, or the future waits for something of its own.
     Working,
-    /// Every step waits for time, for children or for signals: the run can leave this worker. The number tells whether it has moved since an earlier look.
+    /// Every step waits for time, children or signals, so the run may be suspended. The number
+    /// changes when the run makes progress.
     Waiting(u64, Vec<Wait>),
-    /// Recorded results wait for a turn that nothing under way will bring; the number as above.
+    /// Recorded results wait for a turn that no active step will bring. The number is as above.
     Stalled(u64),
-    /// It cannot go on.
+    /// The attempt must stop.
     Stopped(StopReason),
 }

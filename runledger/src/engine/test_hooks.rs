@@ -1,4 +1,5 @@
-//! What a test has put in the place of bodies and of time, for the workers of one database. A worker that is given no part is as any other.
+//! Test hooks: mocked bodies and skipped time for the workers of one database. A worker without
+//! hooks is a normal worker.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,18 +16,18 @@ use crate::definition::provided::Provided;
 use crate::definition::{Definition, RunFuture};
 use crate::store::failpoints::scope::without_ids;
 
-/// A body in the place of a job's own.
+/// A body that replaces a job's own.
 pub(crate) type Mock = Arc<dyn Fn(Invocation) -> RunFuture + Send + Sync>;
 
-/// A job by its name and version.
+/// A job, by its name and version.
 pub(crate) type Code = (&'static str, u32);
 
-/// The scene of one database. It outlives its workers.
+/// The test hooks of one database. They outlive its workers.
 #[derive(Default)]
 pub(crate) struct TestHooks {
     pub(crate) skipped: Arc<Skipped>,
     pub(crate) mocks: HashMap<Code, Mock>,
-    /// Values that stand for what is outside.
+    /// Values that replace external systems.
     pub(crate) fakes: Provided,
     /// How often the body of a job has begun.
     pub(crate) calls: Mutex<HashMap<Code, u32>>,
@@ -40,17 +41,17 @@ impl fmt::Debug for TestHooks {
 }
 
 impl TestHooks {
-    /// How often the body of a job has begun.
     pub(crate) fn calls(&self, job: &Definition) -> u32 {
         locked(&self.calls).get(&job.code()).copied().unwrap_or(0)
     }
 }
 
-/// The time that was skipped.
+/// The skipped time.
 #[derive(Debug, Default)]
 pub(crate) struct Skipped {
     micros: AtomicU64,
-    /// Nobody waits: sleeps of any length leave the worker, and are over when nothing else is to be done.
+    /// Skip all sleeps automatically: every sleep leaves the worker, and ends when no other work is
+    /// left.
     pub(crate) by_itself: bool,
 }
 
@@ -68,23 +69,23 @@ impl Skipped {
     }
 }
 
-/// Where the body of a step is held up, until another worker has run it.
+/// The place at which a step's body is held, until another worker has executed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HoldAt {
     /// Before its first instruction.
     Before,
-    /// After its last one, before its record.
+    /// After its last instruction, before its record.
     After,
 }
 
-/// The bodies of steps, as they are entered and left.
+/// Records and holds the bodies of steps.
 #[derive(Debug)]
 pub(crate) struct Steps {
     pub(crate) held_at: Option<(String, HoldAt)>,
-    /// The names of those that began, and whether they had a transaction, each once.
+    /// The bodies that began, each once.
     begun: Mutex<Vec<Begun>>,
     phase: watch::Sender<Phase>,
-    /// The key of the one that is held up.
+    /// The key of the held step.
     held: Mutex<Option<String>>,
 }
 
@@ -96,14 +97,14 @@ struct Begun {
     in_transaction: bool,
 }
 
-/// How far the step is that is held up.
+/// The state of the held step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It has not been met.
+    /// It has not been reached.
     Unmet,
-    /// The first worker holds it up, in this run.
+    /// The first worker holds it, in this run.
     Held(Uuid),
-    /// It goes on.
+    /// It continues.
     Released,
 }
 
@@ -131,7 +132,7 @@ impl Steps {
         *self.phase.borrow()
     }
 
-    /// Lets the body go on that is held up.
+    /// Lets the held body continue.
     pub(crate) fn release(&self) {
         self.phase.send_if_modified(|phase| {
             let is_held = matches!(phase, Phase::Held(_));
@@ -155,7 +156,7 @@ impl Steps {
         name
     }
 
-    /// Holds the first worker up where it is told to.
+    /// Holds the first worker if it has reached `held_at`.
     async fn hold(&self, run_id: Uuid, key: &str, name: &str, place: HoldAt) {
         if self.held_at.as_ref().is_none_or(|(at, hold)| *hold != place || at != name) {
             return;
@@ -170,12 +171,12 @@ impl Steps {
             is_unmet
         });
         if is_first {
-            // The sender lives as long as the scene, which this worker's part holds.
+            // The sender lives as long as the hooks, and this worker owns a reference to them.
             let _ = phases.wait_for(|phase| *phase == Phase::Released).await.is_ok();
         }
     }
 
-    /// Another worker has run the step that is held up.
+    /// Releases the held step, because another worker has executed it.
     fn ended_elsewhere(&self, run_id: Uuid, key: &str) {
         if locked(&self.held).as_deref() == Some(key) && self.phase() == Phase::Held(run_id) {
             self.release();
@@ -183,21 +184,21 @@ impl Steps {
     }
 }
 
-/// A worker's part in a scene.
+/// The hooks of one worker.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerHooks {
     pub(crate) scene: Arc<TestHooks>,
     pub(crate) role: Role,
 }
 
-/// Which worker it is.
+/// The role of a worker in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The one of a test, which lives as any other.
+    /// The only worker of a test. It lives as any other.
     Only,
-    /// The one that meets a fault. Nobody finds out by its silence, so it sends no heartbeats.
+    /// The worker with the fault. It sends no heartbeats, because no test waits for its silence.
     First,
-    /// The one that takes over, and is as quiet.
+    /// The worker that takes over. It sends no heartbeats either.
     Second,
 }
 
@@ -232,17 +233,17 @@ impl WorkerHooks {
     }
 }
 
-/// The part of the worker whose provided values these are.
+/// The hooks of the worker with these provided values.
 pub(crate) fn worker_hooks(provided: &Provided) -> Option<Arc<WorkerHooks>> {
     provided.get::<WorkerHooks>()
 }
 
-/// The time that was skipped for the worker whose provided values these are.
+/// The skipped time of the worker with these provided values.
 pub(crate) fn skipped(provided: &Provided) -> Option<Arc<Skipped>> {
     worker_hooks(provided).map(|part| Arc::clone(&part.scene.skipped))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these.
+    // Nothing panics while it holds one of these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

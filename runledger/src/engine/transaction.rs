@@ -1,4 +1,4 @@
-//! Transactional bodies: the user's writes and the record of the body in one commit.
+//! Transactional bodies: one commit for the user's writes and the record of the body.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -32,31 +32,35 @@ use crate::store::settle::{InBody, Settled, settle_in};
 use crate::store::wait::Above;
 use crate::store::write;
 
-/// How often a body is run whose transaction met a serialization failure or a deadlock, before that is a failure of its own.
+/// How often a body runs if its transaction meets serialization failures or deadlocks. Then it
+/// fails.
 const CONFLICTS: u32 = 5;
 
-/// The same where it lost its connection, or the server gave one of its statements up: a network that fails again and again, or a lock that others hold, is no
-/// failure of the body, but the body may be what ends its session or takes too long.
+/// How often a body runs if its connection is lost, or the server cancels one of its statements. A
+/// failing network or another session's lock is no failure of the body. But the body itself may end
+/// its session or take too long.
 const INTERRUPTIONS: u32 = 10;
 
-/// The pause before it is run again; it doubles some times, and jitter adds as much again: two that met must not meet again.
+/// The pause before the body runs again. It doubles up to seven times. Jitter adds up to the same
+/// again, so that two bodies that collided do not collide again.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const DOUBLINGS: u32 = 7;
 
-/// The pause between questions about the fate of a commit whose acknowledgement was lost.
+/// The pause between two queries for the fate of a commit whose answer was lost.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// How long the connection of a body that failed may take to say that it lives.
+/// How long the connection of a failed body may take to answer.
 const PONG: Duration = Duration::from_secs(2);
 
-/// How long a body is run again that a server refuses to write for, before that is a failure of its own: longer than a failover or a full disk that
-/// somebody looks after. A body that fills the disk itself must not do so for ever.
+/// How long a body runs again while the server refuses writes. Then it fails. This is longer than a
+/// failover, or than a full disk that an operator repairs. A body that fills the disk itself must
+/// not run for ever.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// The longest pause of a body that waits for a server that writes.
+/// The longest pause of a body that waits for a writable server.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What is written in the body's transaction before it is committed.
+/// The record that is written in the body's transaction before the commit.
 #[derive(Clone, Copy)]
 pub(crate) enum Commit<'a, 'w> {
     /// The checkpoint of a step.
@@ -67,7 +71,7 @@ pub(crate) enum Commit<'a, 'w> {
 }
 
 impl Commit<'_, '_> {
-    /// The ordinal of the step, where it is one.
+    /// The ordinal of the step. `None` for a run.
     fn ordinal(self) -> Option<u64> {
         match self {
             Self::Step { claim, .. } => Some(claim.ordinal),
@@ -77,7 +81,8 @@ impl Commit<'_, '_> {
     }
 }
 
-/// Runs a body in a transaction, records it there, and commits. The recorded result, or the failure of the body.
+/// Runs a body in a transaction, records it there, and commits. Returns the recorded result, or the
+/// failure of the body.
 pub(crate) async fn perform<F>(
     attempt: &Arc<Attempt>,
     commit: Commit<'_, '_>,
@@ -90,7 +95,7 @@ where
     let mut waited = Duration::ZERO;
     let mut meddled = false;
     loop {
-        // Held to the end of this try. The semaphore is never closed; should it be, there is no limit.
+        // Held until the end of this try. If the semaphore were closed, there would be no limit.
         let permit = Arc::clone(&attempt.transactions).acquire_owned().await;
         let (tx, mark) = begin(attempt).await;
         let began = Instant::now();
@@ -121,14 +126,15 @@ where
             }
         };
         let Undone { failed, cause, meddling, may_be_limit } = undone;
-        // Fail on the second time only. A server may have been promoted between the statement and the check, and only
-        // before the second record does the engine query the role.
+        // Fail on the second time only. A server may have been promoted between the statement and
+        // the check, and the engine queries the role only before the second record.
         if let Some(meddling) = meddling.filter(|_| std::mem::replace(&mut meddled, true)) {
             return Err((meddling.failure(failed.0), Retry::Never));
         }
         if cause.class == Class::Refused && waited < REFUSED {
             warn_outage!(static, failure = %attempt.sealer().loggable(&failed.0), "a transactional body waits for a server that writes");
-            // A third more each time, up to some seconds: the body runs again each time.
+            // Pauses grow with the time waited so far, up to 5 s, because each try runs the body
+            // again.
             let pause = (ASK_AGAIN + waited / 3).min(LONGEST_PAUSE);
             tokio::time::sleep(pause).await;
             waited += pause;
@@ -160,21 +166,21 @@ where
     }
 }
 
-/// The failure of the last of several tries.
+/// The failure after the last of several tries.
 fn last(tries: &str, (failure, retry): (Failure, Retry)) -> (Failure, Retry) {
     let message = format!("the last {tries}: {}", failure.message);
     (Failure { message, ..failure }, retry)
 }
 
-/// A transaction rolled back for a reason other than its body's failure.
+/// A transaction that was rolled back for a reason other than its body's failure.
 struct Undone {
     failed: (Failure, Retry),
     cause: Cause,
     /// Whether the body prevented the engine from recording.
     meddling: Option<Meddling>,
-    /// Whether an operator's limit may be the reason. After a lost commit it may be one only if the server names it,
-    /// because the engine sets its own idle limit before it writes the record. No limit is the reason if the engine
-    /// itself gave a statement up.
+    /// Whether an operator's limit may be the reason. After a lost commit that is so only if the
+    /// server names the limit, because the engine sets its own idle limit before it writes the
+    /// record. If the engine itself stopped waiting for a statement, no limit is the reason.
     may_be_limit: bool,
 }
 
@@ -200,8 +206,8 @@ fn most_tries(class: Class) -> u32 {
 
 /// How the transaction of a failed body ended.
 enum Ended {
-    /// The body failed by itself. This includes database errors of another database, and errors that the body
-    /// classified.
+    /// The body failed for its own reasons. This includes errors of another database, and errors
+    /// that the body classified.
     ByBody,
     /// A statement of the body failed.
     ByStatement(Cause),
@@ -215,7 +221,8 @@ async fn undone_by(retry: Retry, cause: Option<Cause>, tx: Option<Tx>, mark: &st
         return Ended::Undone(cause, None);
     }
     let Some(mut tx) = tx else { return Ended::ByBody };
-    // In a failed transaction the server answers so; on a lost connection nothing does.
+    // In a failed transaction, the server answers with an error. On a lost connection, it does not
+    // answer.
     match with_timeout(PONG, body_state(&mut tx, mark)).await {
         Ok(_) => Ended::ByBody,
         Err(error) if !is_aborted(&error) => Ended::Undone(cause, None),
@@ -226,7 +233,8 @@ async fn undone_by(retry: Retry, cause: Option<Cause>, tx: Option<Tx>, mark: &st
     }
 }
 
-/// Finds the change by which the body made its transaction unwritable. The transaction has already failed.
+/// Finds the change by which the body made its transaction unwritable. The transaction has already
+/// failed.
 async fn meddling(tx: &mut PgConnection, cause: Cause, role: Option<&[u8]>) -> Option<Meddling> {
     if !Meddling::is_possible(cause) {
         return None;
@@ -237,22 +245,26 @@ async fn meddling(tx: &mut PgConnection, cause: Cause, role: Option<&[u8]>) -> O
 
 enum End {
     Done,
-    /// It had been recorded before: the acknowledgement of an earlier commit was lost.
+    /// An earlier commit recorded it, but its answer was lost.
     Recorded(Result<String, Failure>),
-    /// Another transaction was in the way, or the connection is lost; nothing was written.
+    /// Another transaction conflicted, or the connection was lost. Nothing was written.
     Undone(Box<Undone>),
     Failed((Failure, Retry)),
     /// The commit failed as a statement of the body does.
     ByStatement((Failure, Retry), Cause),
-    /// The attempt cannot go on.
+    /// The attempt must stop.
     Halted(StopReason),
 }
 
-/// A transaction, the permission to hold its connection, and whether its body is suspected of changing its transaction.
+/// A transaction, the permit for its connection, and whether its body may have changed the
+/// transaction.
 type Permitted = (Tx, Result<OwnedSemaphorePermit, AcquireError>, bool);
 
-/// Records what a body has given and commits, whether the future that waits for it lives on or not: what is committed behind a future that is dropped has to be
-/// known, and the end of the attempt waits for it. A settlement that came before would wait for the lease in the statement of the commit queue, and with it all other runs.
+/// Records the output of a body and commits, in a detached task.
+///
+/// The result of the commit must be known even if the waiting future is dropped, and the end of the
+/// attempt waits for it. An earlier settlement would wait for the lease in the commit queue, and
+/// delay all other runs.
 async fn finish(
     attempt: &Arc<Attempt>,
     commit: Commit<'_, '_>,
@@ -272,14 +284,14 @@ async fn finish(
         tokio::select! {
             biased;
             end = write_and_commit(attempt, record, tx, &mark, suspected) => Some(end),
-            // The worker has stopped, and nobody waits for this any more.
+            // The worker has stopped, so this result has no receiver.
             () = attempt.commit_queue.closed(attempt.fence.run_id) => None,
         }
     });
     let lets_go = commit.ordinal().filter(|ordinal| attempt.lets_go_of_transaction(*ordinal));
     let Some(end) = Box::pin(committed).await else { return std::future::pending().await };
     if let (Some(ordinal), End::Undone(..)) = (lets_go, &end) {
-        // The next try begins another one.
+        // The next try begins another transaction.
         attempt.holds_transaction(ordinal);
     }
     end
@@ -314,7 +326,8 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
         }
         Err(error) => match (class(&error), own_cause(&error)) {
             (Class::Conflict, _) => undone(&error),
-            // A deferred constraint or trigger: as if a statement of the body had failed.
+            // A deferred constraint or trigger failed, which counts as a failed statement of the
+            // body.
             (Class::Permanent, cause)
             | (_, cause @ Cause { reason: Reason::Limit(Limit::Lock | Limit::Statement), .. }) => {
                 End::ByStatement((Failure::from_chain(FailureKind::Error, &error), Retry::Policy), cause)
@@ -324,7 +337,8 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
     }
 }
 
-/// The record was not written: the body has left its transaction or changed its encoding, or the lease is lost.
+/// Finds why the record was not written: the body has left its transaction or changed its encoding,
+/// or the lease is lost.
 async fn unwritten(tx: &mut PgConnection, mark: &str) -> End {
     match with_timeout(STATEMENT_LIMIT, body_state(tx, mark)).await {
         Ok(state) if !state.in_body => End::Failed(transaction_not_found()),
@@ -336,26 +350,26 @@ async fn unwritten(tx: &mut PgConnection, mark: &str) -> End {
     }
 }
 
-/// What is written in the transaction of a body that has given an output.
+/// The record that is written in the transaction of a successful body.
 enum Record {
     Step(Box<Step>),
     #[cfg(feature = "worker")]
     Run(Box<RunEnd>),
 }
 
-/// The end of a run as it is recorded.
+/// The outcome of a run, as it is recorded.
 #[cfg(feature = "worker")]
 struct RunEnd {
     settled: Settled,
-    /// The runs to look at after the commit.
+    /// The runs to wake after the commit.
     owed: Mutex<Vec<Uuid>>,
 }
 
-/// A step as it is recorded.
+/// A step, as it is recorded.
 struct Step {
     claim: Claim,
     checkpoint: Checkpoint,
-    /// The call that takes back what it did.
+    /// The step's compensation.
     undo: Option<String>,
 }
 
@@ -394,7 +408,7 @@ impl Record {
         }
     }
 
-    /// The key of the step, where it is one.
+    /// The key of the step. `None` for a run.
     fn key(&self) -> Option<&str> {
         match self {
             Self::Step(step) => Some(step.claim.key.as_str()),
@@ -418,7 +432,8 @@ impl Record {
     }
 }
 
-/// Finds out what became of a commit whose acknowledgement was lost. It asks until the database answers: guessing would lose or repeat writes.
+/// Finds the result of a commit whose answer was lost. Queries until the database answers: a guess
+/// would lose or repeat writes.
 async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Error) -> End {
     let key = record.key().unwrap_or_default().to_owned();
     loop {
@@ -439,7 +454,9 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
                     undone_with(error, None, may_be_limit)
                 }
                 (Record::Step(_), None, false) => End::Halted(StopReason::LeaseLost),
-                // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
+                // The settlement deletes the lease. If the lease is gone, the settlement was
+                // committed, or another attempt owns the run. Nothing is left to write in either
+                // case.
                 #[cfg(feature = "worker")]
                 (record @ Record::Run(_), _, false) => {
                     record.acknowledge(attempt);
@@ -451,7 +468,7 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
     }
 }
 
-/// What a step has on record.
+/// The recorded result of a step.
 fn opened(
     attempt: &Attempt,
     key: &str,
@@ -464,15 +481,19 @@ fn opened(
     }
 }
 
-/// Opens a transaction, however long the database is away, and marks it: a `COMMIT` or `ROLLBACK` of the body's own takes the mark away.
+/// Opens a transaction and marks it. Retries while the database is unavailable.
+///
+/// If the body runs its own `COMMIT` or `ROLLBACK`, the mark disappears.
 async fn begin(attempt: &Attempt) -> (Tx, String) {
     let mark = Uuid::now_v7().simple().to_string();
     loop {
-        // Each time: the last transaction may have failed because this worker was declared dead.
+        // Check each time: the last transaction may have failed because this worker was declared
+        // dead.
         attempt.liveness.guard().await;
         match with_timeout(STATEMENT_LIMIT, attempt.db.begin_marked(&mark)).await {
             Ok(tx) if attempt.liveness.is_proven() => return (tx, mark),
-            // The wait for a connection was long. A guard here would count as idle time of the body's transaction.
+            // The wait for a connection was long. Waiting for the guard here would count as idle
+            // time of the body's transaction.
             Ok(tx) => drop(tx),
             Err(error) => {
                 warn_outage!(static, %error, "a transactional body waits for the database");
@@ -482,7 +503,7 @@ async fn begin(attempt: &Attempt) -> (Tx, String) {
     }
 }
 
-/// Whether a statement was refused since one before it in its transaction had failed.
+/// Whether the statement failed only because an earlier one in its transaction had failed.
 fn is_aborted(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "25P02")
 }

@@ -1,8 +1,14 @@
-//! Steps that the code has started and does not poll, such as the items of a stream while the code works on one of them.
+//! Unpolled steps: steps that the code has started and does not poll, such as the other items of a
+//! stream while the code handles one of them.
 //!
-//! A future makes no progress unless it is polled. Such a step does not count as running: if all other steps of its run wait, the run leaves its worker, and an
-//! unfinished body starts again later, as after any interruption. But the step may hold a connection of the pool and locks in the database. A step that owns all it
-//! needs therefore runs in a task of its own ([`apart`](crate::connection::task::apart)). A step that borrows from the code cannot; it ends the attempt if it is kept for too long.
+//! A future makes no progress unless it is polled, so an unpolled step does not count as working.
+//! If all other steps wait, the run is suspended, and an unfinished body starts again later, as
+//! after any interruption.
+//!
+//! An unpolled step may hold a connection of the pool and locks in the database. Therefore a step
+//! that owns all its data runs in its own task
+//! ([`spawn_detached`](crate::connection::task::spawn_detached)). A step that borrows from the code
+//! cannot. It ends the attempt if it is unpolled for too long.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
@@ -22,18 +28,21 @@ use super::stop::StopReason;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
 
-/// How long a step that could go on is not polled before it counts as kept: a combinator of many polls some of them later.
+/// How long a ready step may be unpolled before it counts as such. Combinators of many futures poll
+/// some of them later.
 #[cfg(feature = "worker")]
 pub(crate) const UNPOLLED_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the code may keep a step that holds a transaction and could go on: longer than a machine is busy, and short for those who wait.
+/// How long a ready step with a transaction may be unpolled. Longer than a machine is busy, but
+/// short for other sessions that wait for its locks.
 #[cfg(feature = "worker")]
 pub(crate) const UNPOLLED_TRANSACTION_LIMIT: Duration = Duration::from_secs(10);
 
 /// The work of a step.
 pub(crate) type StepWork<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Does the work of a step, which counts as working until then ([`Attempt::begin_work`]), and lets the attempt know whether the code polls it.
+/// Executes the work of a step, and tracks whether the code polls it. The step counts as working
+/// until the work ends ([`Attempt::begin_work`]).
 pub(crate) async fn at_work<T>(attempt: &Arc<Attempt>, claim: &Claim, mut work: StepWork<'_, T>) -> T {
     let _working = attempt.begin_work().await;
     let ordinal = claim.ordinal;
@@ -47,10 +56,11 @@ pub(crate) async fn at_work<T>(attempt: &Arc<Attempt>, claim: &Claim, mut work: 
     .await
 }
 
-/// The steps of an attempt that are at work.
+/// The working steps of an attempt.
 ///
-/// There may be many thousands, and after each poll of the code it is asked which of them that has passed by. So nobody looks at all of them: each says when it is
-/// woken, the next look is at those alone, and what looks have come to is counted.
+/// There may be thousands, and after each poll of the code the executor checks which are unpolled.
+/// To avoid visiting all of them, each step registers when it is woken. The check visits only
+/// those, and counts the results.
 #[derive(Debug, Default)]
 pub(crate) struct AtWork {
     /// By the ordinals of their claims.
@@ -58,38 +68,38 @@ pub(crate) struct AtWork {
     passes: Arc<Mutex<PollStates>>,
 }
 
-/// What is known of all steps at work together, by their ordinals.
+/// The totals over all working steps.
 #[derive(Debug, Default)]
 struct PollStates {
-    /// Those that were woken and not looked at since, and some that have ended.
+    /// Ordinals of steps that were woken and not visited since. Some may have ended.
     woken: Vec<u64>,
-    /// How many the code passes by.
+    /// How many steps are unpolled.
     n_passed: usize,
-    /// Those of them that hold a transaction.
+    /// The unpolled steps that hold a transaction.
     transactions: BTreeSet<u64>,
 }
 
-/// What is known of a step that is at work.
+/// The state of one working step.
 #[derive(Debug, Default)]
 pub(crate) struct AtWorkStep {
     attempt: Weak<Attempt>,
     ordinal: u64,
     key: String,
-    /// Whoever polls the step.
+    /// The waker of the task that polls the step.
     poller: AtomicWaker,
-    /// Locked before what is known of all.
+    /// Lock order: before the totals.
     pass: Mutex<PollState>,
     passes: Arc<Mutex<PollStates>>,
 }
 
-/// Whether the code passes a step by.
+/// Whether the code polls a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct PollState {
-    /// Since when the step could go on; none where it waits for something, or was polled.
+    /// Since when the step is ready. `None` if it waits for something, or was polled.
     ready_since: Option<Instant>,
-    /// When the first poll of the code ended that began later and did not poll the step.
+    /// When the first poll of the code ended that began after `ready_since` and skipped the step.
     passed_at: Option<Instant>,
-    /// Whether it holds a transaction for as long as the code polls it.
+    /// Whether the step holds a transaction that only ends if the code polls it.
     holds_transaction: bool,
 }
 
@@ -122,7 +132,7 @@ impl AtWorkStep {
         });
     }
 
-    /// Changes what is known of it, and with it what is known of all.
+    /// Changes the state of the step and updates the totals.
     fn change(&self, change: impl FnOnce(&mut PollState)) {
         let mut pass = locked(&self.pass);
         let before = *pass;
@@ -142,7 +152,7 @@ impl AtWorkStep {
     }
 }
 
-/// Nothing panics while it holds such a lock.
+/// Nothing panics while it holds one of these locks.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -156,14 +166,15 @@ impl Wake for AtWorkStep {
         }
         drop(pass);
         self.poller.wake();
-        // A stream that is not polled any more has told its own poller before, and does not again.
+        // A stream that is not polled any more has already woken its own poller, and does not do so
+        // again.
         if let Some(attempt) = self.attempt.upgrade() {
             attempt.driver.wake();
         }
     }
 }
 
-/// While it lives, a step is at work.
+/// Keeps a step in the list of working steps while it lives.
 struct Listed<'a> {
     attempt: &'a Attempt,
     ordinal: u64,
@@ -176,12 +187,13 @@ impl Drop for Listed<'_> {
 }
 
 impl Attempt {
-    /// Notes that a step that is at work holds a transaction for as long as the code polls it.
+    /// Notes that a working step holds a transaction that only ends if the code polls it.
     pub(crate) fn holds_transaction(&self, ordinal: u64) {
         self.note_transaction(ordinal, true);
     }
 
-    /// Notes that the transaction of a step goes to its commit whether the code polls the step or not. Whether it needed that before.
+    /// Notes that the transaction of a step commits even if the code does not poll the step.
+    /// Returns whether the transaction needed polls before.
     pub(crate) fn lets_go_of_transaction(&self, ordinal: u64) -> bool {
         self.note_transaction(ordinal, false)
     }
@@ -195,21 +207,21 @@ impl Attempt {
     }
 }
 
-/// The steps that the code passes by.
+/// The steps that the code does not poll.
 #[cfg(feature = "worker")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnpolledSteps {
-    /// How many there are where all that are at work have been passed by for long enough. None otherwise.
+    /// How many steps there are, if every working step is unpolled for [`UNPOLLED_AFTER`].
     pub(crate) count: Option<usize>,
-    /// When the last was passed by first, where all are.
+    /// If all working steps are unpolled: when the last of them became so.
     pub(crate) last: Option<Instant>,
-    /// When the first that holds a transaction was, and its key.
+    /// The first unpolled step with a transaction: since when, and its key.
     pub(crate) transaction: Option<(Instant, String)>,
 }
 
 #[cfg(feature = "worker")]
 impl AtWork {
-    /// Those that the code passes by, after a poll of it that began at this instant.
+    /// The unpolled steps after a poll of the code that began at this instant.
     pub(crate) fn unpolled(&self, polled_from: Instant) -> UnpolledSteps {
         let woken = std::mem::take(&mut locked(&self.passes).woken);
         let mut later = Vec::new();
@@ -234,19 +246,19 @@ impl AtWork {
     }
 }
 
-/// What a look at a step that was woken has come to.
+/// The result of checking a woken step.
 #[cfg(feature = "worker")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// The code has polled it, or passes it by.
+    /// The code has polled it, or it is unpolled.
     Done,
-    /// It was woken during the poll: the next one tells.
+    /// It was woken during the poll. The next check decides.
     Again,
 }
 
 #[cfg(feature = "worker")]
 impl AtWorkStep {
-    /// Looks whether the code has passed it by, in a poll that began at this instant.
+    /// Checks whether a poll of the code that began at this instant skipped the step.
     fn look(&self, polled_from: Instant) -> Look {
         #[cfg(test)]
         tests::N_LOOKS.set(tests::N_LOOKS.get() + 1);
@@ -261,7 +273,7 @@ impl AtWorkStep {
         look
     }
 
-    /// When the code first passed it by, if it does.
+    /// When a poll of the code first skipped the step. `None` if it is not unpolled.
     fn passed_at(&self) -> Option<Instant> {
         #[cfg(test)]
         tests::N_LOOKS.set(tests::N_LOOKS.get() + 1);
@@ -269,7 +281,7 @@ impl AtWorkStep {
     }
 }
 
-/// Why an attempt ends whose code keeps a step for too long.
+/// The reason to stop an attempt whose code does not poll a step with a transaction for too long.
 #[cfg(feature = "worker")]
 pub(crate) fn unpolled_for_too_long(key: &str) -> StopReason {
     let message = format!(
@@ -287,7 +299,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// How many steps were looked at in this thread.
+        /// How many steps were checked in this thread.
         pub(super) static N_LOOKS: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -297,7 +309,8 @@ mod tests {
         at_work.begin(Weak::new(), ordinal, &format!("step[{ordinal}]"))
     }
 
-    /// After a moment in which nothing happens, so that what is woken before a poll is woken before it.
+    /// Polls the code. Advances the clock first, so that steps woken earlier count as woken before
+    /// it.
     async fn a_poll(at_work: &AtWork, polled: &[&Arc<AtWorkStep>]) -> UnpolledSteps {
         tokio::time::advance(Duration::from_millis(1)).await;
         let polled_from = Instant::now();

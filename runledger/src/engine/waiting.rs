@@ -1,5 +1,5 @@
-//! Steps that wait: sleeps, children, and the ends of children. They hold nothing while they wait; the executor decides whether the run leaves its
-//! worker meanwhile.
+//! Steps that wait for an instant or a child. They hold nothing while they wait. The executor
+//! decides whether the run is suspended.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::attempt::{Attempt, Waiting};
+use super::activity::Waiting;
+use super::attempt::Attempt;
 use super::step::{flush_markers, record, stop_reason};
 use super::stop::{StopReason, Wait};
 use super::unpolled::at_work;
@@ -28,22 +29,22 @@ use crate::store::error::{Class, class};
 use crate::store::inspect::{self, End};
 use crate::store::wait::{NewChild, Started, start_child, topmost};
 
-/// The pause after which a workflow that does not leave its worker asks again whether what it waits for has come.
+/// How often a resident workflow polls for the event that it waits for.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The pause before a statement that met a transient error is repeated.
+/// The pause before a statement is retried after a transient error.
 pub(crate) const REPEAT: Duration = Duration::from_millis(200);
 
-/// When a step that sleeps wakes.
+/// When a sleeping step wakes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Alarm {
-    /// So long after its first execution.
+    /// This long after its first execution.
     After(Duration),
     /// At this instant of the database's clock.
     At(Timestamp),
 }
 
-/// Waits for an instant, which is recorded once. An instant that is too far away is recorded as the failure of the step.
+/// Waits for an instant that is recorded once. Fails the step if the instant is too far away.
 pub(crate) async fn sleep(attempt: &Arc<Attempt>, claim: &Claim, alarm: Alarm) -> Result<String, Failure> {
     let until = instant(attempt, claim, alarm).await;
     if let Ok(until) = until {
@@ -55,7 +56,7 @@ pub(crate) async fn sleep(attempt: &Arc<Attempt>, claim: &Claim, alarm: Alarm) -
     until.map(|_| "null".to_owned())
 }
 
-/// The instant that a step has recorded; what the alarm says where it has recorded none yet, which it does.
+/// Returns the recorded instant of a step. If there is none, records the instant of the alarm.
 pub(crate) async fn instant(
     attempt: &Arc<Attempt>,
     claim: &Claim,
@@ -73,7 +74,7 @@ pub(crate) async fn instant(
     at_work(attempt, claim, Box::pin(new_instant(attempt, claim, alarm))).await
 }
 
-/// What the alarm says now, which is recorded.
+/// Records the instant of the alarm, computed now.
 async fn new_instant(attempt: &Arc<Attempt>, claim: &Claim, alarm: Alarm) -> Result<Timestamp, Failure> {
     let now = attempt.clock.now();
     let instant = match alarm {
@@ -99,14 +100,14 @@ fn too_far(away: Duration) -> Failure {
     Failure::new(FailureKind::Setup, message)
 }
 
-/// Starts a child, once, and gives its id. What it is made of is sealed only where it is started.
+/// Starts a child, once, and returns its id. Encrypts the child's payloads only if it starts now.
 pub(crate) async fn start(
     attempt: &Arc<Attempt>,
     claim: &Claim,
     fingerprint: i64,
     child: impl FnOnce(&Sealer) -> Result<NewChild, PayloadError> + Send,
 ) -> Result<String, Failure> {
-    // A record that was taken over from another run names the child of that one.
+    // A step that was copied from another run names the child of that run.
     let result = match attempt.result(claim.ordinal) {
         Some(recorded) if claim.recorded => recorded,
         _ => {
@@ -133,7 +134,7 @@ async fn start_now(
     child: Box<NewChild>,
 ) -> Result<String, Failure> {
     flush_markers(attempt).await;
-    // The id of a run is no payload: it is never sealed, so that statements find it.
+    // A run id is not a payload. It is never encrypted, so that statements can find it.
     let child_id = child.run().run_id;
     let start = Arc::new(Start {
         step: attempt.place_of(claim, fingerprint),
@@ -141,7 +142,7 @@ async fn start_now(
         child,
     });
     loop {
-        // Apart: the code may keep what waits here without polling it, and it holds a connection.
+        // Detached, because it holds a connection and the code may stop polling this future.
         match spawn_detached("start", |_| started(attempt.db.clone(), Arc::clone(&start))).await {
             Ok(Started::Yes) => break,
             Ok(Started::TooDeep) => {
@@ -165,7 +166,7 @@ async fn start_now(
     Ok(start.output.clone())
 }
 
-/// A child that is to be started, and the step that does so.
+/// A child to start, and the step that starts it.
 struct Start {
     step: Checkpoint,
     output: String,
@@ -182,7 +183,8 @@ async fn started(db: Db, start: Arc<Start>) -> Result<Started, sqlx::Error> {
         .await
 }
 
-/// Why a run has no child more. The run at the top of the chain is asked for here alone: where it cannot be had, the refusal goes without it.
+/// The failure for a chain of parents that is too deep. Queries the top run of the chain; if the
+/// query fails, the message contains its error instead.
 async fn too_deep(attempt: &Attempt, job: &str) -> Failure {
     let run_id = attempt.fence.run_id;
     let ask = async { topmost(&mut *attempt.db.acquire().await?, run_id).await };
@@ -197,7 +199,7 @@ async fn too_deep(attempt: &Attempt, job: &str) -> Failure {
     Failure::new(FailureKind::Setup, message)
 }
 
-/// Waits for the end of a child, records it, and gives its output or failure.
+/// Waits for the end of a child, records it, and returns its output or failure.
 pub(crate) async fn child_result(
     attempt: &Arc<Attempt>,
     claim: &Claim,
@@ -249,14 +251,15 @@ async fn wait_for_child(
     }
 }
 
-/// What a look at a child has come to.
+/// The result of polling a child.
 enum Seen {
     Ended(End),
     Absent,
     GoesOn(Waiting<Arc<Attempt>>),
 }
 
-/// A look at a child, which ends whether its wait is polled or not: it holds a connection.
+/// Polls a child. The poll runs to its end even if its wait is not polled, because it holds a
+/// connection.
 async fn look_at_child(
     attempt: Arc<Attempt>,
     mut let_go: Abandoned,
@@ -273,7 +276,7 @@ async fn look_at_child(
     match end {
         Some(Ok(Some(end))) if end.state.is_terminal() => return (Seen::Ended(end), IsNews::Yes),
         Some(Ok(None)) => return (Seen::Absent, IsNews::Yes),
-        // Nobody asks any more, where there is none.
+        // Still running, or the wait was dropped.
         Some(Ok(Some(_))) | None => {}
         Some(Err(error)) => {
             warn_outage!(static, %error, "the wait for a child waits for the database");
@@ -282,15 +285,17 @@ async fn look_at_child(
     (Seen::GoesOn(Attempt::waiting_of(attempt, ordinal, wait)), IsNews::No)
 }
 
-/// Whether a look has brought what its step goes on with.
+/// Whether a poll found something that its step continues with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IsNews {
     Yes,
     No,
 }
 
-/// Looks for what a step waits for, apart. The run counts as working until the step has what the look has come to, and is not idle before the body was polled
-/// with news: in between it must not leave its worker for something else.
+/// Polls for the event of a waiting step, in a detached task.
+///
+/// The run counts as working until the step has the result. After news, it also counts as working
+/// until the body was polled: it must not be suspended in between.
 pub(crate) async fn looked<T, F>(
     attempt: &Arc<Attempt>,
     name: &'static str,
@@ -306,7 +311,7 @@ where
         let look = look(let_go);
         async move {
             let (seen, is_news) = look.await;
-            // First: a poll of the body between this and the end of the task finds it.
+            // Send first: a poll of the body before the end of this task must find the result.
             let _ = tell.send(seen);
             match is_news {
                 IsNews::Yes => working.ends_with_news(),
@@ -319,13 +324,13 @@ where
         Ok(seen) = &mut told => seen,
         () = look => match told.try_recv() {
             Ok(seen) => seen,
-            // It was told, or the look has panicked and so has this.
+            // Unreachable: the task sends before it ends, and a panic of the task propagates.
             Err(_) => std::future::pending().await,
         },
     }
 }
 
-/// What a child gave, sealed for nobody.
+/// Decrypts the result of a child.
 fn opened(sealer: &Sealer, child: Uuid, end: End) -> Result<Result<Plain, Failure>, PayloadError> {
     let End { state, output, failure } = end;
     match (output, failure) {
@@ -338,7 +343,7 @@ fn opened(sealer: &Sealer, child: Uuid, end: End) -> Result<Result<Plain, Failur
     }
 }
 
-/// How a child ended that gave no output.
+/// How a child without an output ended.
 #[derive(Debug, thiserror::Error)]
 #[error("child run `{child}` is {state}")]
 struct ChildEnded {

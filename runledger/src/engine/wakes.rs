@@ -1,5 +1,6 @@
-//! Runs to be woken once another transaction no longer keeps them locked: a child has ended meanwhile, or the run has
-//! left its worker to wait. Neither waits for the lock, or it would keep its slot, and the commit queue, from other runs.
+//! Wakes runs that another transaction had locked: parents whose child has ended, and runs that
+//! were just suspended. Their callers do not wait for the lock, because that would hold up a slot
+//! or the commit queue.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -14,18 +15,19 @@ use crate::store::locks::IfLocked;
 use crate::store::set_aside::SetAside;
 use crate::store::wait::wake;
 
-/// The pauses between two looks at locked runs.
+/// The pauses between two tries to wake locked runs.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pauses between two waits for a locked run. A wait in vain is an error in the server's log.
+/// The pauses between two waits for the lock of a run. A wait that times out is an error in the
+/// server's log.
 const FIRST_PAUSE_OF_WAITS: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE_OF_WAITS: Duration = Duration::from_secs(10);
 
 /// How many runs one transaction wakes.
 const AT_ONCE: usize = 500;
 
-/// Takes runs that are to be woken. Cloning is cheap.
+/// Accepts runs to wake. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct Wakes(mpsc::UnboundedSender<Uuid>);
 
@@ -35,7 +37,7 @@ impl Wakes {
         (Self(owe), owed)
     }
 
-    /// Notes runs. If the worker has stopped, the nets of another one wake them.
+    /// Adds runs. If the worker has stopped, the safety sweeps of another worker wake them.
     pub(crate) fn owe(&self, owed: impl IntoIterator<Item = Uuid>) {
         for run_id in owed {
             let _ = self.0.send(run_id);
@@ -62,10 +64,10 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
         if left.len() > n_left {
             waits = WaitsInLine::new();
         }
-        // A run may be owed again while it is locked.
+        // A run may be added again while it is locked.
         let mut seen = HashSet::new();
         left.retain(|run_id| seen.insert(*run_id));
-        // A run that many lock in turn is never free at a look.
+        // A run that many transactions lock in turn is never free without waiting.
         let is_patient = is_open && pause == LONGEST_PAUSE && waits.is_due();
         let set_aside: HashSet<Uuid> = aside.runs().into_iter().collect();
         let (later, now): (Vec<Uuid>, Vec<Uuid>) =
@@ -87,7 +89,7 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
     }
 }
 
-/// When the next wait for a locked run is due.
+/// When the next wait for a lock is due.
 struct WaitsInLine {
     next: Instant,
     pause: Duration,
@@ -98,7 +100,7 @@ impl WaitsInLine {
         Self { next: Instant::now(), pause: FIRST_PAUSE_OF_WAITS }
     }
 
-    /// Whether it is due now. The one after it is due later than it was after the one before.
+    /// Whether a wait is due now. If so, schedules the next one after a longer pause.
     fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let is_due = self.next <= now;
@@ -110,8 +112,8 @@ impl WaitsInLine {
     }
 }
 
-/// Returns what is still owed. Keeps no connection between two looks: workers that share a pool would leave none
-/// of it to others.
+/// Tries to wake the runs, and returns the locked ones. Keeps no connection between two calls:
+/// several workers on one pool would otherwise use it up.
 async fn carry_out_once(
     session: &Session,
     aside: &mut SetAside,
@@ -131,7 +133,8 @@ async fn carry_out_once(
         failed.extend(spared.failed);
     }
     if is_patient && !locked.is_empty() {
-        // The newest first: the others may stay locked for long. If it is locked too, it comes after them.
+        // The newest first: the others may stay locked for long. If it is locked too, it comes
+        // last.
         let newest = locked.split_off(locked.len() - 1);
         let still_locked = session.with_timeout(wake(&mut connection, &newest, IfLocked::Queue)).await?;
         locked.splice(..0, still_locked);

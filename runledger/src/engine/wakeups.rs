@@ -1,8 +1,9 @@
-//! Wakeups: what tells the steps of a resident run to look again at once. A nudge is a hint; each step looks by itself from time to time.
+//! Wakeups make the steps of a resident run poll at once. They are hints: each step also polls by
+//! timer.
 
 use tokio::sync::watch;
 
-/// Where the steps of one attempt hear nudges.
+/// The wake-up channel of one attempt's steps.
 #[derive(Debug)]
 pub(crate) struct Wakeups(watch::Sender<()>);
 
@@ -13,26 +14,26 @@ impl Default for Wakeups {
 }
 
 impl Wakeups {
-    /// Tells every step that listens.
+    /// Wakes every listening step.
     pub(crate) fn notify(&self) {
         self.0.send_replace(());
     }
 
-    /// Listens from now on. To be called before the look that may find nothing.
+    /// Listens from now on. Call it before the poll that may find nothing.
     pub(crate) fn listen(&self) -> Listening {
         Listening(self.0.subscribe())
     }
 }
 
-/// A step that listens.
+/// A listening step.
 #[derive(Debug)]
 pub(crate) struct Listening(watch::Receiver<()>);
 
 impl Listening {
-    /// Waits for the next nudge.
+    /// Waits for the next wake-up.
     pub(crate) async fn notified(&mut self) {
         if self.0.changed().await.is_err() {
-            // The attempt has gone, and this future goes with it.
+            // The attempt is gone, and this future is about to be dropped.
             std::future::pending::<()>().await;
         }
     }

@@ -1,4 +1,4 @@
-//! The app: what a worker process serves.
+//! The app: builds and starts a worker.
 
 #![expect(clippy::large_futures, reason = "one of each in a worker")]
 
@@ -23,28 +23,29 @@ use crate::engine::logs::RunLogs;
 use crate::graph::map::MAP;
 use crate::model::name::{check_key, check_name};
 
-/// Whoever runs nodes concludes graphs, and starts the runs of map nodes.
+/// Every worker can conclude graphs and start the runs of map nodes.
 const BUILT_IN: [&Definition; 2] = [&CONCLUDE, &MAP];
 
-/// How many runs a worker has in hand at most, where it is not told.
+/// How many runs a worker executes at once, unless [`App::concurrency`] sets another number.
 pub const DEFAULT_CONCURRENCY: usize = 128;
 
-/// How long a shutdown waits for running attempts, where it is not told.
+/// How long a shutdown waits for running attempts, unless [`App::drain`] sets another limit.
 pub const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 
-/// For how long a workflow that only waits stays in its process, unless [`App::idle_residency`] says otherwise.
+/// How long a waiting workflow stays resident, unless [`App::idle_residency`] sets another limit.
 pub const DEFAULT_IDLE_RESIDENCY: Duration = Duration::from_millis(300);
 
-/// How long a run may take to heed its cancel, unless [`App::cancel_grace`] says otherwise.
+/// How long a cancelled body may take to stop, unless [`App::cancel_grace`] sets another limit.
 pub const DEFAULT_CANCEL_GRACE: Duration = Duration::from_secs(10);
 
-/// The fewest connections a worker's pool can do with: the claimer, the commit queue, and one for everything else.
+/// The smallest pool of a worker: one connection for the claimer, one for the commit queue, and one
+/// for everything else.
 const FEWEST_CONNECTIONS: u32 = 3;
 
 const NONE_GIVEN: &str = "`App::with` was given no job, so this worker would serve nothing; name its jobs, as in `.with(jobs![charge])`, or \
                           leave `with` out to serve every job that is linked into the program";
 
-/// Where a worker is to keep what nobody hears.
+/// The error for a worker that keeps logs in a program without the log layer.
 #[cfg(feature = "logs")]
 const NOT_HEARD: &str = "`keep_logs` hears nothing: no subscriber of this program has the layer; build one with \
     `tracing_subscriber::registry().with(RunLogs::layer())` before the worker starts";
@@ -54,14 +55,19 @@ const NO_QUEUE: &str = "`App::queues` was given no queue, so this worker would s
 
 /// Builds a worker.
 ///
-/// A worker holds two connections beyond its pool: one for heartbeats, one for the session lock and for listening; waiting for results in the same
-/// process takes a third. Of a pool of the default size it keeps four, for claims, records and the upkeep of the fleet, and leaves one to what is
-/// short; transactional bodies share the rest. A smaller pool works with fewer of each, and a transactional body at a time.
-/// Each further worker on the same pool keeps four more, so three workers need a larger pool, or pools of their own: otherwise bodies wait for a connection.
+/// A worker opens two connections outside its pool: one for heartbeats, and one for the session
+/// lock and for notifications. Waiting for results in the same process needs a third.
 ///
-/// While bodies hold every connection of the pool, the worker opens up to six connections of its own and logs
-/// a warning. It uses them to claim, record, cancel and wake runs as before. It closes each one after 10 s
-/// without use.
+/// From a pool of the default size, the worker reserves four connections for claims, records and
+/// maintenance, and one for short statements. Transactional bodies share the rest. In a smaller
+/// pool the worker reserves fewer, and runs one transactional body at a time.
+///
+/// Each further worker on the same pool reserves four more connections. Three workers need a larger
+/// pool or one pool each; otherwise bodies wait for a connection.
+///
+/// While bodies hold every connection of the pool, the worker opens up to six extra connections and
+/// logs a warning. It uses them to claim, record, cancel and wake runs as before. It closes each
+/// one after 10 s without use.
 #[derive(Debug)]
 #[must_use = "an app does nothing until it serves"]
 pub struct App {
@@ -82,7 +88,7 @@ pub struct App {
 }
 
 impl App {
-    /// A worker on this database, with every job that is linked into the program.
+    /// Creates a worker on this database that serves every job linked into the program.
     pub fn new(db: Db) -> Self {
         Self {
             db,
@@ -105,12 +111,14 @@ impl App {
     /// Builds a worker on the database of [`Db::from_env`].
     ///
     /// # Errors
-    /// Same as [`Db::from_env`].
+    /// The errors of [`Db::from_env`].
     pub async fn from_env() -> Result<Self, ClientError> {
         Ok(Self::new(Db::from_env().await?))
     }
 
-    /// Provides a value to every body that asks for its type with `#[inject]`. A second value of the same type replaces the first.
+    /// Provides a value to every body that asks for its type with `#[inject]`.
+    ///
+    /// A second value of the same type replaces the first.
     pub fn provide<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.provided.insert(Arc::new(value));
         self
@@ -123,72 +131,90 @@ impl App {
         self
     }
 
-    /// Serves these jobs, and no others: `.with(jobs![charge, refund])`. Without it, every job that is linked into the program.
+    /// Serves only these jobs: `.with(jobs![charge, refund])`.
+    ///
+    /// The default is every job that is linked into the program.
     pub fn with(mut self, definitions: impl IntoIterator<Item = &'static Definition>) -> Self {
         self.definitions.get_or_insert_default().extend(definitions);
         self
     }
 
-    /// Serves these queues, and no others. Without it, the queues of the served jobs and `default`.
+    /// Serves only these queues. The default is the queues of the served jobs, and `default`.
     pub fn queues<Q: Into<String>>(mut self, queues: impl IntoIterator<Item = Q>) -> Self {
         self.queues.get_or_insert_default().extend(queues.into_iter().map(Into::into));
         self
     }
 
-    /// The name of this process. A process that starts again under a name takes the runs of its predecessor over at once, so no two may have the
-    /// same. Without it a fresh one.
+    /// Sets the name of this process. The default is a new unique name.
+    ///
+    /// A process that restarts under the same name recovers its predecessor's runs at once. Two
+    /// live processes must not share a name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// How many runs this process has in hand at most; 128 by default.
+    /// Sets how many runs this process executes at once. The default is 128.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency.max(1);
         self
     }
 
-    /// How fast this process proves that it lives, and believes that others do not. All workers of a database should agree.
+    /// Sets the intervals of heartbeats and failure detection.
+    ///
+    /// All workers of a database should use the same timings.
     pub fn timings(mut self, timings: Timings) -> Self {
         self.timings = timings;
         self
     }
 
-    /// How long a shutdown waits for running attempts before it hands them back; 30 seconds by default.
+    /// Sets how long a shutdown waits for running attempts before it releases them. The default is
+    /// 30 s.
     pub fn drain(mut self, deadline: Duration) -> Self {
         self.drain = deadline;
         self
     }
 
-    /// For how long a workflow that only waits stays in this process; 300 milliseconds by default.
+    /// Sets how long a waiting workflow stays resident in this process. The default is 300 ms.
     ///
-    /// A run that waits for a child, a signal or an instant longer than that leaves: it then takes no slot, no connection and no memory, and whoever claims
-    /// it when it is woken reads its record and replays it. One that is answered while it stays is spared both. It stays only as long as this process has
-    /// a free slot, so lingering costs memory and nothing else; with zero only sleeps of less than 300 milliseconds stay.
+    /// A run that waits longer for a child, a signal or an instant is suspended. A suspended run
+    /// uses no slot, no connection and no memory. After its wake-up, a worker claims the run, reads
+    /// its history and replays it. A run that receives its answer while it is resident needs
+    /// neither.
+    ///
+    /// A waiting run stays resident only while this process has a free slot, so it costs only
+    /// memory. With a limit of zero, only runs that sleep for less than 300 ms stay resident.
     pub fn idle_residency(mut self, limit: Duration) -> Self {
         self.idle_residency = limit;
         self
     }
 
-    /// How long a run that this process works on may take to heed its cancel; 10 seconds by default.
+    /// Sets how long the body of a cancelled run may take to stop. The default is 10 s.
     ///
-    /// The body of a cancelled run is dropped at its next await. One that blocks its thread comes to none: after the grace its run is ended without it, at the
-    /// next heartbeat. Nothing that the body still writes for the run counts; its slot and its thread are free when it yields. A run whose transaction is being
-    /// committed has no body any more, and ends behind that commit.
+    /// The worker drops a cancelled body at its next await. A body that blocks its thread reaches
+    /// no await. After the grace, the next heartbeat ends its run without the body. Later writes of
+    /// the body have no effect on the run. Its slot and its thread become free when the body
+    /// yields.
+    ///
+    /// A run whose transaction is committing has no body any more. It ends after that commit.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.cancel_grace = grace;
         self
     }
 
-    /// What to do when a run that this process works on has failed for good: told after the commit, with the input, the reason and the last progress. A
-    /// second one replaces the first.
+    /// Sets a hook that the worker calls when a run has failed for good.
     ///
-    /// It is told of each failed run once, as far as this process lives: one that ends between the commit and the hook's own end tells nobody, and neither
-    /// does a run that is cancelled or blocked. What must happen whatever happens is the business of the job: of a step that it takes when another has
-    /// failed.
+    /// The worker calls the hook after the commit, with the input, the failure and the last
+    /// progress. A second hook replaces the first.
     ///
-    /// A hook has 30 seconds, in which the run keeps its slot; then it is dropped at its next await. Neither that nor its panic changes anything: the run
-    /// has failed, and both are logged.
+    /// The worker calls the hook once for each failed run. If the process dies after the commit and
+    /// before the hook ends, no other process calls it. The worker does not call it for cancelled
+    /// or blocked runs. Put work that must happen into the job: into a step that runs when another
+    /// step has failed.
+    ///
+    /// A hook may take 30 s, and the run keeps its slot during that time. Then the worker drops the
+    /// hook at its next await. A timeout or a panic of the hook is logged and does not change the
+    /// run.
     pub fn on_failure<F, Fut>(mut self, hook: F) -> Self
     where
         F: Fn(FailedRun) -> Fut + Send + Sync + 'static,
@@ -198,36 +224,53 @@ impl App {
         self
     }
 
-    /// Keeps what the bodies of runs log by `tracing`, of this level and of those that are more urgent, for [`Db::logs`](Db::logs) to read (feature `logs`). Needs the layer
-    /// [`RunLogs`](crate::RunLogs) in the subscriber of the program.
+    /// Stores what bodies log through `tracing` at this level and above, for [`Db::logs`](Db::logs)
+    /// (feature `logs`).
     ///
-    /// No body waits for it: lines wait in memory, 10,000 at most, and are written some hundred at once, a statement each tenth of a second. What finds no room there, or in the log of its
-    /// run, is lost, and said by `tracing`. Lines are sealed as payloads are, where the database has a codec; a message is cut at 8 KiB.
+    /// The subscriber of the program needs the layer [`RunLogs`](crate::RunLogs).
+    ///
+    /// Bodies never wait for logs. Up to 10,000 lines wait in memory. Each statement writes up to
+    /// 500 of them, with a pause of 100 ms after one that is not full. The worker drops lines for
+    /// which the memory or the log of the run has no room, and reports the loss through `tracing`.
+    /// If the database has a codec, lines are encrypted like payloads. A message is cut at 8 KiB.
     #[cfg(feature = "logs")]
     pub fn keep_logs(mut self, level: tracing::Level) -> Self {
         self.logs = Some(level);
         self
     }
 
-    /// Tells an [`Observer`] what becomes of the attempts of this process, after the commits. Several are told beside one another.
+    /// Adds an [`Observer`] that the worker notifies about its attempts, after each commit.
     ///
-    /// Each has a thread and room for 4,096 events of its own: it holds up no run, and what comes while there is no room is dropped, counted, told to it and logged. At a shutdown
-    /// what waits for it is told, up to five seconds beyond [`drain`](Self::drain); then the worker ends without it. A panic of it is logged, and it goes on to be told.
+    /// An app can have several observers. Each has its own thread and a buffer of 4,096 events, and
+    /// delays no run. When the buffer is full, the worker drops events, counts them, logs the count
+    /// and reports it to the observer.
     ///
-    /// It hears of the attempts of this process alone, and nothing of runs that no worker holds, such as the cancel of a queued one.
+    /// At a shutdown, the worker delivers the buffered events for up to 5 s beyond
+    /// [`drain`](Self::drain). Then it ends without the observer. A panic of an observer is logged,
+    /// and the observer still receives the next events.
     ///
-    /// Costs nothing where nobody observes; else two messages an attempt, and one query where a workflow has failed or was cancelled, or a run was lost.
+    /// An observer sees only the attempts of this process. Actions on unclaimed runs, such as
+    /// cancelling a queued run, are not reported.
+    ///
+    /// # Cost
+    /// Nothing without observers. Otherwise two messages per attempt, and one query when a workflow
+    /// failed or was cancelled or an attempt lost its lease.
     pub fn observe(mut self, observer: impl Observer) -> Self {
         self.observers.add(observer);
         self
     }
 
-    /// Starts the worker and returns once it takes runs.
+    /// Starts the worker and returns when it can claim runs.
     ///
     /// # Errors
-    /// [`ClientError`] if no job is registered, two jobs have the same name, a name is invalid, or a job injects
-    /// a type that nothing provides; if the pool is too small; if `keep_logs` is set but no subscriber has the
-    /// log layer; if the database is a [copy](crate::Db::adopt) that nobody has adopted, or fails.
+    /// [`ClientError`] in these cases:
+    ///
+    /// - No job is registered, two jobs have the same name, or a name is invalid.
+    /// - A job injects a type that nothing provides.
+    /// - The pool is too small.
+    /// - `keep_logs` is set, but no subscriber has the log layer.
+    /// - The database is a [copy](crate::Db::adopt) that no operator has adopted.
+    /// - The database fails.
     pub async fn start(self) -> Result<Worker, ClientError> {
         let registry = self.code()?;
         check_pool(&self.db)?;
@@ -267,7 +310,7 @@ impl App {
         Ok(Worker { running: start(plan).await? })
     }
 
-    /// The jobs and workflows, with all that they ask for.
+    /// Collects the served jobs and checks that the app provides everything they inject.
     pub(crate) fn code(&self) -> Result<Registry, ClientError> {
         let registry = match &self.definitions {
             Some(given) if given.is_empty() => return Err(ClientError::Config(NONE_GIVEN.to_owned())),
@@ -278,10 +321,13 @@ impl App {
         Ok(registry)
     }
 
-    /// Serves until SIGTERM or ctrl-c: then running attempts may end, up to [`drain`](Self::drain), and the rest is handed back unconsumed.
+    /// Serves until SIGTERM or ctrl-c.
+    ///
+    /// Then running attempts may end within [`drain`](Self::drain). The worker releases the rest
+    /// without using up an attempt.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub async fn serve(self) -> Result<(), ClientError> {
         let mut worker = self.start().await?;
         tokio::select! {
@@ -293,29 +339,32 @@ impl App {
     }
 }
 
-/// A running worker. Dropping it stops it in the background.
+/// A running worker. Dropping it stops the worker in the background.
 #[derive(Debug)]
 pub struct Worker {
     running: Running,
 }
 
 impl Worker {
-    /// The number under which it is registered now.
+    /// Returns the id under which the worker is registered now.
     #[must_use]
     pub fn id(&self) -> i64 {
         *self.running.number.borrow()
     }
 
-    /// Stops: takes nothing new, lets running attempts end up to the deadline, hands the rest back, and returns when all is written.
+    /// Stops the worker and returns when everything is written.
+    ///
+    /// The worker claims no new runs, waits for running attempts up to the drain deadline, and
+    /// releases the rest.
     pub async fn stop(mut self) {
         let _ = self.running.stop.send(true);
         self.ended().await;
     }
 
-    /// Returns when the worker has ended, because it was asked to drain from outside.
+    /// Returns when the worker has ended, for example because an operator drained it.
     pub async fn ended(&mut self) {
         if !self.running.task.is_finished() {
-            // The worker's task does not panic; should it, it has ended all the same.
+            // The worker's task does not panic. If it does, the worker has ended too.
             let _ = (&mut self.running.task).await;
         }
     }
@@ -351,7 +400,7 @@ fn check_provided(registry: &Registry, provided: &Provided) -> Result<(), Client
     )))
 }
 
-/// Whether another body stands in the place of the job's own.
+/// Whether the test kit replaces the job's body with a mock.
 #[cfg(feature = "testing")]
 fn is_mocked(definition: &Definition, provided: &Provided) -> bool {
     crate::engine::test_hooks::worker_hooks(provided)
@@ -412,10 +461,12 @@ async fn asked_to_stop() {
     }
 }
 
-/// Serves every job that is linked into the program, on the database of [`Db::from_env`], until SIGTERM or ctrl-c.
+/// Serves every job that is linked into the program, on the database of [`Db::from_env`].
+///
+/// Returns after SIGTERM or ctrl-c.
 ///
 /// # Errors
-/// As [`App::from_env`] and [`App::serve`].
+/// The errors of [`App::from_env`] and [`App::serve`].
 pub async fn serve() -> Result<(), ClientError> {
     App::from_env().await?.serve().await
 }

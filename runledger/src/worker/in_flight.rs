@@ -1,4 +1,4 @@
-//! The runs that this process believes it holds.
+//! The runs in flight, which this process believes it has claimed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,44 +11,45 @@ use uuid::Uuid;
 use crate::engine::wakeups::Wakeups;
 use crate::store::checkpoint::Fence;
 
-/// What an attempt is told from outside.
+/// An order to an attempt from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum StopOrder {
-    /// Nothing: go on.
+    /// No order.
     #[default]
     GoOn,
     /// Stop and settle as cancelled.
     Cancel,
-    /// Stop and write nothing: another owns the run, or this worker is dead.
+    /// Stop and write nothing: another attempt owns the run, or this worker is dead.
     Drop,
-    /// Stop and hand the run back: the worker shuts down.
+    /// Stop and release the run: the worker shuts down.
     Release,
     /// Stop and leave the run until a person resumes it.
     Pause,
 }
 
-/// The orders for one run, which one task obeys.
+/// The stop order for one run. One task receives it.
 #[derive(Debug, Default)]
 pub(crate) struct StopSignal {
     present: Mutex<Present>,
-    /// When it was told to stop as cancelled.
+    /// When the run was ordered to cancel.
     cancelled: OnceLock<Instant>,
     given: Notify,
-    /// Whether the attempt's body is gone, and its end is all that is left.
+    /// Whether the attempt's body has ended and only its settlement remains.
     has_left_body: AtomicBool,
-    /// Where the attempt's steps are told to look again.
+    /// Wakes the attempt's steps so that they poll again.
     pub(crate) wakeups: Arc<Wakeups>,
 }
 
 #[derive(Debug, Default)]
 struct Present {
     order: StopOrder,
-    /// Whether the steps of the run are being undone: how it ends is decided, so it cannot be cancelled any more.
+    /// Whether the run is compensating. Its outcome is decided, so it cannot be cancelled any more.
     is_undoing: bool,
 }
 
 impl StopSignal {
-    /// `Drop` overrules everything, since nothing may be written any more; the first of the others stands.
+    /// `Drop` replaces any order, because the attempt must not write any more. Otherwise the first
+    /// order stays.
     fn send(&self, order: StopOrder) {
         let mut present = self.present();
         if order == StopOrder::Cancel && present.is_undoing {
@@ -58,7 +59,7 @@ impl StopSignal {
             present.order = order;
             drop(present);
             if order == StopOrder::Cancel {
-                // It is given once.
+                // The order is given once.
                 let _ = self.cancelled.set(Instant::now());
             }
             self.given.notify_one();
@@ -76,7 +77,7 @@ impl StopSignal {
         }
     }
 
-    /// Notes that the steps of the run are being undone.
+    /// Notes that the run is compensating.
     pub(crate) fn begin_undo(&self) {
         let mut present = self.present();
         present.is_undoing = true;
@@ -85,7 +86,7 @@ impl StopSignal {
         }
     }
 
-    /// Notes that the attempt's body is gone.
+    /// Notes that the attempt's body has ended.
     pub(crate) fn leave_body(&self) {
         self.has_left_body.store(true, Ordering::Release);
     }
@@ -96,15 +97,15 @@ impl StopSignal {
     }
 }
 
-/// The runs in hand, by id, and the tokens of claims whose reply is not here yet.
+/// The runs in flight by id, and the tokens of claims that have no reply yet.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     inner: Mutex<Inner>,
-    /// How many runs there may be.
+    /// The most runs that may be in flight.
     pub(crate) slots: usize,
-    /// Told whenever the last slot is taken.
+    /// Notified when the last slot is taken.
     filled: Notify,
-    /// Told whenever a run leaves.
+    /// Notified when a run ends.
     pub(crate) freed: Notify,
 }
 
@@ -119,7 +120,7 @@ struct Run {
     token: Uuid,
     stop_signal: Arc<StopSignal>,
     since: Instant,
-    /// Whether the run has outlived its trial.
+    /// Whether the run has survived its trial.
     is_cleared: bool,
 }
 
@@ -130,7 +131,7 @@ impl Run {
 }
 
 impl InFlight {
-    /// Room for so many runs.
+    /// Creates a set with this many slots.
     pub(crate) fn new(slots: usize) -> Self {
         Self { inner: Mutex::default(), slots, filled: Notify::new(), freed: Notify::new() }
     }
@@ -139,7 +140,7 @@ impl InFlight {
         self.inner().runs.len()
     }
 
-    /// How many runs more there may be.
+    /// How many slots are free.
     pub(crate) fn n_free(&self) -> usize {
         self.slots.saturating_sub(self.len())
     }
@@ -155,22 +156,24 @@ impl InFlight {
         }
     }
 
-    /// Notes the token of a claim before it is sent.
+    /// Notes the token of a claim. Call it before sending the claim.
     pub(crate) fn claim_sent(&self, token: Uuid) {
         self.inner().claiming.insert(token);
     }
 
-    /// Notes that the reply of a claim is here, or will never come. The runs of the reply have been added before.
+    /// Notes that the reply of a claim has arrived, or never will. Add the claimed runs before this
+    /// call.
     pub(crate) fn claim_answered(&self, token: Uuid) {
         self.inner().claiming.remove(&token);
     }
 
-    /// Adds a run, which is in hand until the hold is dropped.
+    /// Adds a run. It stays in flight until the slot is dropped.
     pub(crate) fn add(self: &Arc<Self>, fence: Fence) -> Slot {
         let stop_signal = Arc::new(StopSignal::default());
         let before = self.inner().runs.insert(fence.run_id, Run::new(fence.token, Arc::clone(&stop_signal)));
         if let Some(before) = before {
-            // An attempt whose lease is lost, in a failover perhaps: nobody would reach it under the number of the run any more.
+            // The replaced attempt has lost its lease, perhaps in a failover. Orders by run id no
+            // longer reach it.
             before.stop_signal.send(StopOrder::Drop);
         }
         if self.n_free() == 0 {
@@ -179,7 +182,7 @@ impl InFlight {
         Slot { in_flight: Arc::clone(self), fence, stop_signal }
     }
 
-    /// Takes a run out, if it is still that of this fence.
+    /// Removes a run if this fence still owns it.
     fn remove(&self, fence: Fence) {
         let mut inner = self.inner();
         if inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token) {
@@ -189,33 +192,34 @@ impl InFlight {
         self.freed.notify_one();
     }
 
-    /// The fences of the runs in hand.
+    /// The fences of the runs in flight.
     pub(crate) fn fences(&self) -> Vec<Fence> {
         self.inner().runs.iter().map(|(run_id, run)| Fence { run_id: *run_id, token: run.token }).collect()
     }
 
-    /// Whether this process works on an attempt, or may be about to.
+    /// Whether this process executes an attempt, or may be about to.
     pub(crate) fn knows(&self, fence: Fence) -> bool {
         let inner = self.inner();
         inner.claiming.contains(&fence.token)
             || inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token)
     }
 
-    /// Whether every other run is older than `company` or has outlived a trial.
+    /// Whether every other run is older than `company` or has survived a trial.
     pub(crate) fn is_alone(&self, fence: Fence, company: Duration) -> bool {
         let inner = self.inner();
         let mut others = inner.runs.iter().filter(|(run_id, _)| **run_id != fence.run_id);
         others.all(|(_, run)| run.is_cleared || run.since.elapsed() >= company)
     }
 
-    /// Records that a run has outlived its trial.
+    /// Records that a run has survived its trial.
     pub(crate) fn clear_of_suspicion(&self, fence: Fence) {
         if let Some(run) = self.inner().runs.get_mut(&fence.run_id).filter(|run| run.token == fence.token) {
             run.is_cleared = true;
         }
     }
 
-    /// The runs that were told to stop as cancelled so long ago, and whose bodies go on. One that waits for its commit has none any more.
+    /// The runs whose bodies have ignored a cancel order for longer than `grace`. Excludes runs
+    /// that wait for their commit: they have no body any more.
     pub(crate) fn overdue_cancels(&self, grace: Duration) -> Vec<Fence> {
         let is_unheeded = |run: &Run| {
             run.stop_signal.present().order == StopOrder::Cancel
@@ -227,26 +231,26 @@ impl InFlight {
         unheeded.map(|(run_id, run)| Fence { run_id: *run_id, token: run.token }).collect()
     }
 
-    /// Whether a run is in hand.
+    /// Whether a run is in flight.
     pub(crate) fn has(&self, run_id: Uuid) -> bool {
         self.inner().runs.contains_key(&run_id)
     }
 
-    /// Gives an order to one run. An order to stop is not taken back.
+    /// Gives an order to one run. Orders to stop are final.
     pub(crate) fn stop(&self, run_id: Uuid, order: StopOrder) {
         if let Some(run) = self.inner().runs.get(&run_id) {
             run.stop_signal.send(order);
         }
     }
 
-    /// Tells one run that something it may wait for has come.
+    /// Wakes one run, because something that it may wait for has arrived.
     pub(crate) fn wake(&self, run_id: Uuid) {
         if let Some(run) = self.inner().runs.get(&run_id) {
             run.stop_signal.wakeups.notify();
         }
     }
 
-    /// Stops an attempt whose lease is lost, but none that has begun since.
+    /// Stops an attempt that has lost its lease. Does not stop a later attempt of the run.
     pub(crate) fn drop_attempt(&self, fence: Fence) {
         if let Some(run) = self.inner().runs.get(&fence.run_id).filter(|run| run.token == fence.token) {
             run.stop_signal.send(StopOrder::Drop);
@@ -260,9 +264,9 @@ impl InFlight {
         }
     }
 
-    /// Forgets everything: this worker is dead, and its tasks are gone.
+    /// Removes all runs: this worker is dead, and its tasks are gone.
     pub(crate) fn clear(&self) {
-        // A task that should be left after all must not go on.
+        // A task that still exists must not continue.
         self.stop_all(StopOrder::Drop);
         *self.inner() = Inner::default();
     }
@@ -273,12 +277,12 @@ impl InFlight {
     }
 }
 
-/// A run in hand, and the slot that it takes. Dropping it frees both, however the attempt ends: in a panic of ours too, after which the lease that is
-/// left is found by the next reconciliation.
+/// A run in flight and its slot. Dropping it frees both, however the attempt ends, also in a panic
+/// of the engine. The next reconciliation then finds the remaining lease.
 #[derive(Debug)]
 pub(crate) struct Slot {
     in_flight: Arc<InFlight>,
-    /// The right to write for its attempt.
+    /// The attempt's right to write.
     pub(crate) fence: Fence,
     /// The orders for this run.
     pub(crate) stop_signal: Arc<StopSignal>,
@@ -302,7 +306,7 @@ mod tests {
         Fence { run_id, token: Uuid::now_v7() }
     }
 
-    /// The order to stop, if it has been given.
+    /// The order to stop, if one was given.
     fn told(slot: &Slot) -> Option<StopOrder> {
         match pin!(slot.stop_signal.wait()).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(order) => Some(order),

@@ -1,8 +1,8 @@
-//! A worker process: it claims runs, executes them, and takes over those of workers that died.
+//! A worker process: it claims runs, executes them, and recovers the runs of dead workers.
 //!
-//! One process has one claimer, a group commit with a few writers and one task a run. A heartbeat with a thread and a
-//! connection of its own and a control connection with the session lock are outside the pool. Nothing here decides what
-//! becomes of a run: that is `model::settle`.
+//! One process has one claimer, one group commit with one or two writers, and one task per run. The
+//! heartbeat has its own thread and connection. The control connection holds the session lock. Both
+//! connections are outside the pool. `model::settle` decides the outcome of a run, not this module.
 
 pub(crate) mod app;
 mod claim;

@@ -1,4 +1,4 @@
-//! What the observers of a worker are told of its attempts.
+//! The events that a worker reports to its observers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,38 +7,48 @@ use uuid::Uuid;
 
 use crate::model::failure::Failure;
 
-/// An attempt of a run, as an [`Observer`] is told of it.
+/// The attempt of a run in a call of an [`Observer`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AttemptEvent {
-    /// The run.
+    /// The id of the run.
     pub run_id: Uuid,
-    /// The name of its job. Of a graph's own run, which concludes the graph, it begins with `runledger.`.
+    /// The name of its job. It begins with `runledger.` for a graph's own run, which concludes the
+    /// graph.
     pub job: String,
-    /// The version of its job's code that it is pinned to.
+    /// The version of the job's code to which the run is pinned.
     pub version: u32,
-    /// The tenant that it belongs to; empty for none.
+    /// The tenant of the run. Empty for none.
     pub tenant: String,
-    /// Which attempt of the run it is, from 1. One that waited, was handed back or lost is not counted, so the next has its number again.
+    /// The number of the attempt, from 1. An attempt that waited, was released or was lost is not
+    /// counted: the next attempt gets the same number.
     pub attempt: u32,
-    /// When it began, by the database's clock: what tells it from other attempts of its run, and says which came first.
+    /// When the attempt began, by the database's clock. It identifies and orders the attempts of
+    /// one run.
     pub started_at: SystemTime,
-    /// The number under which its worker is registered: that of [`AttemptInfo::worker_id`](crate::AttemptInfo::worker_id).
+    /// The id under which its worker is registered, as in
+    /// [`AttemptInfo::worker_id`](crate::AttemptInfo::worker_id).
     pub worker_id: i64,
     /// The name of its worker.
     pub worker: Arc<str>,
-    /// For how long this process has had it in hand, since the reply to the claim, as far as what is told.
+    /// The time from the reply to the claim until this event, measured in this process.
     pub took: Duration,
 }
 
-/// Is told what becomes of the attempts of a worker, for metrics, logs and alarms: see [`App::observe`](crate::App::observe). A method that is not written does nothing.
+/// Receives the events of a worker's attempts, for metrics, logs and alerts.
 ///
-/// Everything it is told of is committed: a look at the database in the call finds the run there, or further. Of each attempt it is told that it has started, and then once how it
-/// has ended, as far as the process lives; of one whose body was not to begin, since the run was cancelled before, its end alone. Tries of steps are no attempts of the run.
+/// Register an observer with [`App::observe`](crate::App::observe). Methods have empty defaults.
 ///
-/// It is told by a thread of its own, one event after the other, so it may block; what it does changes nothing for the runs. The events of one attempt come in their order; the
-/// next attempt of its run may be told of a moment before the end of that one, which [`started_at`](AttemptEvent::started_at) tells. Whatever it cannot take in
-/// time is dropped and counted: at most 4,096 events wait for it.
+/// Every event is committed: if the call reads the database, it finds the run in this state or a
+/// later one. For each attempt, the observer receives its start and then its end once, while the
+/// process lives. If the run was cancelled before its body began, the observer receives only the
+/// end. Tries of steps are not attempts.
+///
+/// Each observer has its own thread and receives one event at a time, so it may block. It cannot
+/// affect runs. The events of one attempt arrive in order. The next attempt of a run may be
+/// reported shortly before the end of the previous one; [`started_at`](AttemptEvent::started_at)
+/// tells them apart. At most 4,096 events wait for an observer; the worker drops and counts the
+/// others.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +83,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = attempt;
     }
 
-    /// The attempt has failed, and the run is queued again for another after this delay.
+    /// The attempt has failed. The run is queued for another attempt after `delay`.
     fn retried(&self, attempt: &AttemptEvent, failure: &Failure, delay: Duration) {
         let _ = (attempt, failure, delay);
     }
@@ -88,43 +98,49 @@ pub trait Observer: Send + Sync + 'static {
         let _ = attempt;
     }
 
-    /// The run is to fail or to be cancelled, and is queued again for what its steps did to be taken back; the attempt that has done so ends it.
+    /// The run is queued for compensation before it fails or is cancelled. The attempt that
+    /// compensates its steps also ends the run.
     fn undoing(&self, attempt: &AttemptEvent) {
         let _ = attempt;
     }
 
-    /// The run has left the worker until an instant, a signal or the end of another run wakes it.
+    /// The run is suspended until an instant, a signal or the end of another run wakes it.
     fn waiting(&self, attempt: &AttemptEvent) {
         let _ = attempt;
     }
 
-    /// The run begins anew after this delay: by [`Wf::continue_as_new`](crate::Wf::continue_as_new) or [`Context::continue_later`](crate::Context::continue_later).
+    /// The run continues as new after `delay`, through
+    /// [`Wf::continue_as_new`](crate::Wf::continue_as_new) or
+    /// [`Context::continue_later`](crate::Context::continue_later).
     fn continued(&self, attempt: &AttemptEvent, delay: Duration) {
         let _ = (attempt, delay);
     }
 
-    /// The attempt has stopped since somebody has paused the run. Where that was taken back meanwhile the run is queued.
+    /// The attempt stopped because the run was paused. If the run was resumed in between, it is
+    /// queued.
     fn paused(&self, attempt: &AttemptEvent) {
         let _ = attempt;
     }
 
-    /// The run is handed back to its queue: the worker shuts down, or what the attempt stands on was lost in a failover.
+    /// The run is back in its queue. Either the worker shuts down, or a failover lost records that
+    /// the attempt relied on.
     fn released(&self, attempt: &AttemptEvent) {
         let _ = attempt;
     }
 
-    /// The run is blocked, and waits for a person.
+    /// The run is blocked and waits for a person.
     fn blocked(&self, attempt: &AttemptEvent, failure: &Failure) {
         let _ = (attempt, failure);
     }
 
-    /// The attempt is over, and its end is not known here: another worker has the run or had it since, or this one was stopped before anything could be written. Nothing that it
-    /// would have written later counts. It may be that its last write took place, and the answer was lost.
+    /// The attempt is over, and this worker does not know its outcome. Another worker has or had
+    /// the run, or this worker stopped before it could write. Later writes of the attempt have no
+    /// effect. Its last write may have been committed without an answer.
     fn lost(&self, attempt: &AttemptEvent) {
         let _ = attempt;
     }
 
-    /// So many events were dropped at this place, since more had come than it could take. It is logged as well.
+    /// The worker dropped `n_events` here because the buffer was full. The loss is also logged.
     fn missed(&self, n_events: u64) {
         let _ = n_events;
     }

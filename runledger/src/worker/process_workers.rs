@@ -1,5 +1,5 @@
-//! The workers of this process on one database. A crash ends all of them, so a trial excludes the claims of the
-//! others, and waits for their runs.
+//! The workers of this process on one database. A crash ends all of them. Therefore the trial of
+//! one worker stops the claims of the others and waits for their runs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,16 +12,17 @@ use super::in_flight::InFlight;
 use crate::store::checkpoint::Fence;
 use crate::store::server::server_key;
 
-/// The workers of this process with one address and database. Another name of the same server is not recognized.
+/// The workers of this process with the same server address and database. Another name of the same
+/// server counts as another server.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessWorkers {
     in_flight: Mutex<Vec<Weak<InFlight>>>,
-    /// A claim reads, a trial writes.
+    /// A claim takes the read lock, a trial the write lock.
     claims: Arc<RwLock<()>>,
 }
 
 impl ProcessWorkers {
-    /// Adds a worker, by its runs, to those of its database.
+    /// Adds a worker, represented by its runs, to the workers of its database.
     pub(crate) fn with(in_flight: &Arc<InFlight>, options: &PgConnectOptions) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<String, Weak<ProcessWorkers>>> = Mutex::new(BTreeMap::new());
         let name = format!("{}/{:?}", server_key(options), options.get_database());
@@ -34,18 +35,18 @@ impl ProcessWorkers {
         workers
     }
 
-    /// Waits for the trial of another worker, and keeps the next from beginning until the guard is dropped.
+    /// Waits for the trial of another worker. No trial starts until the guard is dropped.
     pub(crate) async fn may_claim(&self) -> OwnedRwLockReadGuard<()> {
         Arc::clone(&self.claims).read_owned().await
     }
 
-    /// Waits for claims and for the trial of another worker, and keeps the next from beginning until the guard is
+    /// Waits for claims and for the trial of another worker. Neither starts until the guard is
     /// dropped.
     pub(crate) async fn may_try(&self) -> OwnedRwLockWriteGuard<()> {
         Arc::clone(&self.claims).write_owned().await
     }
 
-    /// Whether every other run of the process is older than `company` or has outlived a trial.
+    /// Whether every other run of the process is older than `company` or has survived a trial.
     pub(crate) fn are_alone_with(&self, fence: Fence, company: Duration) -> bool {
         let mut in_flight = self.in_flight();
         in_flight.retain(|in_flight| in_flight.strong_count() > 0);

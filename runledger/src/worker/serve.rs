@@ -1,4 +1,4 @@
-//! A worker's life: registration, its tasks, its end.
+//! The life of a worker: its registration, its tasks and its end.
 
 #![expect(clippy::large_futures, reason = "one of each in a worker")]
 
@@ -24,7 +24,8 @@ use super::report::observers::Observers;
 use super::timings::Timings;
 use super::upkeep::control::Control;
 use super::upkeep::heartbeat::Heartbeat;
-use super::upkeep::maintenance::{Maintenance, WorkerExit, adopt_orphans, release};
+use super::upkeep::maintenance::{Maintenance, WorkerExit};
+use super::upkeep::orphans::{adopt_orphans, release};
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, no_connection};
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
@@ -47,7 +48,7 @@ use crate::store::pooler::shares_sessions;
 use crate::store::set_aside::SetAside;
 use crate::store::{config, tuning, worker};
 
-/// What a worker is made of.
+/// The configuration of a worker.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) db: Db,
@@ -61,22 +62,21 @@ pub(crate) struct Plan {
     pub(crate) idle_residency: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) on_failure: Option<FailureHook>,
-    /// The least urgent level of what bodies log that is kept; none: nothing is.
+    /// The least urgent level of stored log lines. `None` stores none.
     #[cfg(feature = "logs")]
     pub(crate) logs: Option<tracing::Level>,
     pub(crate) observers: Observers,
 }
 
-/// How long runs that are handed back at a shutdown may take to be.
+/// How long runs may take to be released at a shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How often a worker tries to register while the server is away.
+/// The pause between two tries to register while the server is unavailable.
 const REGISTER_AGAIN: Duration = Duration::from_millis(500);
 
-/// How many numbers a worker tries, should other sessions hold their locks.
+/// How many ids a worker tries if other sessions hold their locks.
 const NUMBERS: u32 = 20;
 
-/// A running worker.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) stop: watch::Sender<bool>,
@@ -84,7 +84,7 @@ pub(crate) struct Running {
     pub(crate) task: JoinHandle<()>,
 }
 
-/// Starts a worker: returns once it is registered and has its lock.
+/// Starts a worker. Returns when it is registered and has its session lock.
 pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     let plan = Plan { db: plan.db.clone().with_reserve(), ..plan };
     if !is_quiet(&plan) {
@@ -123,8 +123,8 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     Ok(Running { stop, number: numbers, task })
 }
 
-/// Whether this is a worker of the test kit that dies by its hand. There are hundreds, and what costs most is a connection: such a one has no heartbeat, and
-/// neither looks for the dead nor for poolers.
+/// Whether this is one of the hundreds of workers that the test kit kills. To save connections,
+/// they have no heartbeat, and do not search for dead workers or poolers.
 fn is_quiet(plan: &Plan) -> bool {
     #[cfg(feature = "testing")]
     return crate::engine::test_hooks::worker_hooks(&plan.provided)
@@ -136,7 +136,7 @@ fn is_quiet(plan: &Plan) -> bool {
     }
 }
 
-/// Whether the worker belongs to the test kit, which makes copies of databases itself.
+/// Whether the worker belongs to the test kit, which copies databases itself.
 fn is_in_a_scene(plan: &Plan) -> bool {
     #[cfg(feature = "testing")]
     return crate::engine::test_hooks::worker_hooks(&plan.provided).is_some();
@@ -147,12 +147,13 @@ fn is_in_a_scene(plan: &Plan) -> bool {
     }
 }
 
-/// Two writers keep the server busy while one waits for its commit; a small pool has room for one.
+/// Two writers keep the server busy while one waits for its commit. A small pool has room for one.
 fn n_writers(plan: &Plan) -> usize {
     if plan.db.pool().options().get_max_connections() < 6 { 1 } else { 2 }
 }
 
-/// Of the pool, what the claimer, the writers, and short work such as suspensions and enqueues of bodies leave to transactional bodies.
+/// How many connections of the pool transactional bodies may hold. The claimer, the writers and
+/// short statements, such as suspensions and enqueues of bodies, use the others.
 fn n_transactions(plan: &Plan) -> usize {
     let connections = usize::try_from(plan.db.pool().options().get_max_connections()).unwrap_or(usize::MAX);
     connections.saturating_sub(1 + n_writers(plan) + 2).max(1)
@@ -167,31 +168,31 @@ struct Worker {
     stopping: watch::Receiver<bool>,
     #[cfg(feature = "logs")]
     logs: Option<Arc<crate::engine::logs::Sink>>,
-    /// When its last life began to end.
+    /// When the last registration began to drain.
     asked: OnceLock<Instant>,
 }
 
-/// A worker's registration under one number.
+/// A worker's registration under one id.
 struct Identity {
     worker_id: i64,
-    /// When, by the database's clock.
+    /// By the database's clock.
     registered_at: Timestamp,
     control: Control,
     era: ServerEpoch,
-    /// Whether it has buried workers of its name.
+    /// Whether the registration marked earlier workers of the same name dead.
     has_buried: bool,
 }
 
 impl Worker {
-    /// Lives to its end, and lets observers take what they have not been told yet.
+    /// Runs the worker until it ends, then delivers the remaining events to the observers.
     async fn live(self, first: Identity) {
         self.live_on(first).await;
         let asked = self.asked.get().copied().unwrap_or_else(Instant::now);
         self.plan.observers.end(asked + self.plan.drain + GRACE).await;
     }
 
-    /// Lives under one number after the other until it is told to stop: one that was declared dead, has lost a task, or began on a server whose place
-    /// another has taken, never works under its old number again.
+    /// Runs the worker under one id after another until it stops. A worker that was declared dead,
+    /// lost a task, or began on a server that was replaced never continues under its old id.
     async fn live_on(&self, first: Identity) {
         let mut identity = first;
         loop {
@@ -205,7 +206,7 @@ impl Worker {
                 }
                 WorkerExit::Broken => {
                     self.sign_off(worker_id).await;
-                    // A cause that stays must not make it spin.
+                    // If the cause persists, the worker must not retry in a busy loop.
                     tokio::time::sleep(REGISTER_AGAIN).await;
                 }
                 WorkerExit::Alive | WorkerExit::Drain => {
@@ -267,7 +268,7 @@ impl Worker {
         };
         let mut silent = None;
         if is_quiet(&self.plan) {
-            // Its channels must not close.
+            // Keep the heartbeat: its channels must stay open.
             silent = Some(heartbeat);
         } else if let Err(error) = heartbeat.start() {
             tracing::error!(%error, "the heartbeat's thread cannot be started");
@@ -305,7 +306,8 @@ impl Worker {
             fate,
             stop: stopped,
             has_buried,
-            // The first ones at once, where anybody may have died before.
+            // Sweep at once, because other workers may have died before. Quiet workers of the test
+            // kit wait.
             idle: if silent.is_some() { self.plan.timings.lease } else { Duration::ZERO },
             cancel_requests: Mutex::default(),
             failing: Mutex::default(),
@@ -346,7 +348,8 @@ impl Worker {
         let mut stopping = self.stopping.clone();
         let ended = tokio::select! {
             biased;
-            // Without maintenance nobody decides its fate any more: the end of that task counts then.
+            // After maintenance has ended, nothing sets the exit any more. Then the ended task
+            // decides.
             Ok(_) = fates.wait_for(|fate| *fate != WorkerExit::Alive) => None,
             _ = stopping.wait_for(|stop| *stop) => None,
             ended = tasks.join_next() => ended,
@@ -367,7 +370,7 @@ impl Worker {
         }
         if let Ok(tasks) = claims.await {
             if fates.borrow().is_lost() {
-                // What was claimed since.
+                // Runs that were claimed since then.
                 self.in_flight.stop_all(StopOrder::Drop);
             }
             tokio::select! {
@@ -379,7 +382,8 @@ impl Worker {
         let _ = stop.send(true);
         drop(executor);
         if !fate.is_lost() {
-            // A writer ends when the commit queue is closed and empty. A body that has put its context away for good keeps the commit queue open.
+            // A writer ends when the commit queue is closed and empty. A body that keeps its
+            // context for good keeps the commit queue open, so the wait is limited.
             let _ = tokio::time::timeout(GRACE, async { while tasks.join_next().await.is_some() {} }).await;
         }
         tasks.shutdown().await;
@@ -396,7 +400,8 @@ impl Worker {
         }
     }
 
-    /// Gives back what the promoted server knows of a life that began on the one before it. Nothing of it has crashed.
+    /// Releases the runs that the promoted server records for a registration on the old server.
+    /// They did not crash.
     async fn hand_back(&self, worker_id: i64) {
         let give = async {
             let mut connection = self.session.open_beside().await?;
@@ -408,7 +413,7 @@ impl Worker {
         }
     }
 
-    /// Leaves nothing for others to find out.
+    /// Marks this worker dead and recovers its runs, so that no other worker has to.
     async fn sign_off(&self, worker_id: i64) {
         let bury = async {
             let mut connection = self.session.open_beside().await?;
@@ -422,7 +427,7 @@ impl Worker {
     }
 }
 
-/// A worker without one of its tasks would look alive and do nothing.
+/// Logs a task that has ended. Without it, the worker would look alive and do nothing.
 fn report(ended: Result<(), JoinError>) {
     let cause =
         ended.err().map_or_else(|| "its heartbeat's thread has ended".to_owned(), |error| error.to_string());
@@ -432,7 +437,8 @@ fn report(ended: Result<(), JoinError>) {
     );
 }
 
-/// Registers under a fresh number, takes its lock, and buries whoever lived under this name before and is gone.
+/// Registers under a new id, takes its lock, and marks dead the earlier workers of this name that
+/// are gone.
 async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientError> {
     let options = engine_options(&plan.db);
     let unconnected = |error| no_connection(&options, error);
@@ -449,7 +455,7 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
     )))
 }
 
-/// None if another session holds the lock of the number.
+/// Returns `None` if another session holds the lock of the id.
 async fn register_on(
     connection: &mut PoolConnection<Postgres>,
     plan: &Plan,
@@ -467,7 +473,7 @@ async fn register_on(
         _ => no_connection(options, error),
     })?;
     let Some(control) = opened else { return Ok(None) };
-    // Before the first claim.
+    // Read the overrides before the first claim.
     plan.registry.set_overrides(tuning::all(connection).await?);
     plan.registry.configure(config::all(connection).await?.into_iter().collect());
     let has_buried = bury_predecessors(connection, plan, worker_id).await?;
@@ -475,8 +481,10 @@ async fn register_on(
     Ok(Some(Identity { worker_id, registered_at, control, era, has_buried }))
 }
 
-/// A process that starts again under its name need not wait until its predecessor is suspect: a free lock is enough. Returns whether it
-/// has buried one.
+/// Marks dead the earlier workers of this name, and returns whether there were any.
+///
+/// A free lock is enough evidence here: a process that restarts under its name does not wait until
+/// its predecessor is suspect.
 async fn bury_predecessors(
     connection: &mut PoolConnection<Postgres>,
     plan: &Plan,

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-/// How fast a worker proves that it lives, and how fast others believe that it does not.
+/// How often a worker proves that it is alive, and when other workers declare it dead.
 ///
-/// The defaults suit production: a killed process is found within 6 seconds, a paused one within 31. Faster settings find it sooner and make a busy
-/// machine look dead sooner.
+/// The defaults suit production: workers detect a killed process within 6 s, and a paused one
+/// within 31 s. Shorter settings detect death sooner, but are more likely to declare a busy machine
+/// dead.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timings {
-    /// Between two heartbeats.
+    /// The interval between two heartbeats.
     pub(crate) heartbeat: Duration,
-    /// Silence after which a worker whose session lock is free counts as dead.
+    /// The silence after which a worker with a free session lock is dead.
     pub(crate) suspect: Duration,
-    /// Silence after which a worker counts as dead whatever its lock says.
+    /// The silence after which a worker is dead, even if its session lock is held.
     pub(crate) lease: Duration,
-    /// Between two looks of an idle worker for runs that no notification announced.
+    /// The interval at which an idle worker polls for runs without a notification.
     pub(crate) poll: Duration,
 }
 
@@ -23,12 +24,16 @@ impl Timings {
     pub const DEFAULT: Self =
         Self::new(Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(30));
 
-    /// Heartbeat every 0.5 s, suspect after 1.2 s, lease 4 s: for tests, and for fleets on machines that are never starved.
+    /// Heartbeat 0.5 s, suspect after 1.2 s, lease 4 s: for tests, and for machines with spare
+    /// capacity.
     pub const FAST: Self =
         Self::new(Duration::from_millis(500), Duration::from_millis(1200), Duration::from_secs(4));
 
-    /// Timings from the heartbeat's interval, the silence that makes a worker suspect, and the lease. Sensible ones are each at least twice the one
-    /// before; smaller ones are raised to that.
+    /// Builds timings from the heartbeat interval, the silence that makes a worker suspect, and the
+    /// lease.
+    ///
+    /// `suspect` is at least twice the heartbeat, and `lease` at least twice `suspect`. Smaller
+    /// values are raised.
     #[must_use]
     pub const fn new(heartbeat: Duration, suspect: Duration, lease: Duration) -> Self {
         let suspect = larger(suspect, heartbeat.saturating_mul(2));
@@ -36,20 +41,23 @@ impl Timings {
         Self { heartbeat, suspect, lease, poll: Duration::from_secs(5) }
     }
 
-    /// Silence after which a worker is watched: a heartbeat of it is missing. Whoever notices looks again at the very moment of suspicion, and not
-    /// only at its own next heartbeat.
+    /// The silence that shows a missed heartbeat. A worker that notices it checks again at the
+    /// moment of suspicion, not only at its own next heartbeat.
     pub(crate) fn overdue(&self) -> Duration {
         self.heartbeat.mul_f64(1.5)
     }
 
-    /// How long a statement of the engine may go without an answer before its connection is given up. With the default
-    /// lease and longer ones, this is longer than the server's own limit of 30 s for a statement. The next
-    /// reconciliation finds a statement that was carried out all the same.
+    /// How long a statement of the engine may go without an answer before the worker closes its
+    /// connection.
+    ///
+    /// With the default lease and longer ones, this is longer than the server's statement limit of
+    /// 30 s. If the server executed the statement, the next reconciliation finds its effect.
     pub(crate) fn patience(&self) -> Duration {
         self.lease.min(Duration::from_secs(30)) + Duration::from_secs(5)
     }
 
-    /// How long ago the last acknowledged heartbeat may be when a body starts: most of `suspect`, so that nobody can have buried this worker yet.
+    /// The most time since the last acknowledged heartbeat at which a body may start. It is 80 % of
+    /// `suspect`, so no other worker can have marked this worker dead yet.
     pub(crate) fn guard(&self) -> Duration {
         self.suspect.mul_f64(0.8)
     }

@@ -1,4 +1,4 @@
-//! One run, with one fault or none, in a database of its own.
+//! Executes one run, with or without a fault, in its own database.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -25,38 +25,39 @@ use crate::store::inspect::{End, end_of_run};
 use crate::store::set_aside::SetAside;
 use crate::store::testing::{Look, Step, blocked, cancel_requested, forgotten, steps};
 use crate::store::worker::{bury_if_silent, held, mark_dead};
-use crate::worker::upkeep::maintenance::adopt_orphans;
+use crate::worker::upkeep::orphans::adopt_orphans;
 use crate::{Call, ClientError, Db, Job, RunHandle, RunState};
 
-/// The pause between two looks. Each costs a query.
+/// The pause between two polls. Each poll costs a query.
 const PAUSE: Duration = Duration::from_millis(8);
 
-/// How long connections of the test may take to come back to their pool, before they are taken from whoever holds them.
+/// How long connections of the test may take to return to their pool, before the clone ends their
+/// sessions.
 const GOODBYE: Duration = Duration::from_millis(200);
 
-/// How often time is skipped or a signal sent once the run and all below it have ended.
+/// How often the kit skips time or sends a signal after the run and all its descendants have ended.
 const NUDGES_AFTERWARDS: u32 = 20;
 
-/// Of the test's own side: a look, a signal, the invariant.
+/// Connections of the test itself: polls, signals and the invariant.
 const CONNECTIONS: u32 = 4;
 
-/// Where the runs take place.
+/// Provides the databases for the runs.
 pub(super) struct Stage {
     slots: Slots,
     plan: Arc<Plan>,
 }
 
-/// What is kept of a run whose database is another's now.
+/// The facts about a run that remain after its database was reused.
 pub(super) struct Seen {
     /// Whether the fault happened.
     pub(super) was_met: bool,
     pub(super) written: Vec<Written>,
-    /// The bodies that began, and whether they had a transaction.
+    /// The bodies that started, and whether each had a transaction.
     pub(super) begun: Vec<(String, bool)>,
     end: Outcome,
 }
 
-/// How a run has ended, with its payloads opened.
+/// The outcome of a run, with decoded payloads.
 struct Outcome {
     state: RunState,
     output: Option<String>,
@@ -105,10 +106,10 @@ impl Stage {
         let plan = Plan { skips: true, ..test.plan.clone() };
         let (server, template) = (Arc::clone(test.database.server()), test.database.name().to_owned());
         let began = Instant::now();
-        // A template must have no sessions, and those of the test rest in its pool.
+        // A template must have no sessions, and the pool of the test keeps some open.
         while test.db.pool().size() > 0 {
             match test.db.pool().try_acquire() {
-                // Whether it says goodbye or not, it is closed.
+                // The connection is closed even if the clean shutdown fails.
                 Some(idle) => drop(idle.close().await),
                 None if began.elapsed() < GOODBYE => tokio::time::sleep(PAUSE).await,
                 None => break,
@@ -117,7 +118,7 @@ impl Stage {
         Ok(Self { slots: Slots::new(server, template), plan: Arc::new(plan) })
     }
 
-    /// Runs a call to its end; what went wrong where it does not end.
+    /// Runs a call to its end. Returns what went wrong if it does not end.
     pub(super) async fn run<J: Job>(
         &self,
         call: &Call<J>,
@@ -174,36 +175,37 @@ impl Stage {
 }
 
 impl Stage {
-    /// Makes the database of a run ready for another one.
+    /// Resets the database of a run for the next run.
     pub(super) async fn give_back(&self, observed: AttemptEvent) -> Seen {
         let AttemptEvent { was_met, end, written, begun, slot, .. } = observed;
         self.slots.give_back(slot).await;
         Seen { was_met, end, written, begun }
     }
 
-    /// Drops what it has made.
+    /// Drops all databases that it created.
     pub(super) async fn clear(&self) {
         self.slots.clear().await;
     }
 }
 
-/// The course of one run.
+/// Follows one run.
 struct Course<'s> {
     stage: &'s Stage,
     options: sqlx::postgres::PgConnectOptions,
     scene: Arc<TestHooks>,
     drive: Drive,
-    /// How long nothing may happen. A running body does not count: a body that hangs is a defect to report.
+    /// How long nothing may happen. A running body does not count as activity: a body that hangs is
+    /// a defect to report.
     patience: Duration,
     first: Option<Process>,
     second: Option<Process>,
-    /// What was recorded when the first worker died or lost the run.
+    /// The steps recorded when the first worker died or lost the run.
     before: Vec<Step>,
 }
 
 impl Course<'_> {
-    /// Waits for the end of the run, and of all that it has started. Runs that it has enqueued may go on for ever, or
-    /// belong to another service: they go on as far as a few skips of time bring them.
+    /// Waits until the run and all its descendants have ended. Enqueued runs may never end, or may
+    /// belong to another service, so the kit moves them only by a few skips of time.
     async fn follow(
         &mut self,
         connection: &mut PgConnection,
@@ -218,10 +220,10 @@ impl Course<'_> {
             }
             let look = self.drive.look(connection, run_id).await.map_err(told)?;
             if is_over(&look) {
-                // Whoever is held up goes on at the latest now, and must change nothing.
+                // A body that is still held continues now, and must change nothing.
                 self.scene.steps.release();
             }
-            // A blocked run is told with its failure.
+            // The caller reports a blocked run with its failure.
             let is_finished = is_over(&look) && (look.n_left_below == 0 || look.state() == "blocked");
             if is_finished && finished_at.get_or_insert_with(Instant::now).elapsed() > self.patience {
                 return Ok(());
@@ -251,7 +253,7 @@ impl Course<'_> {
         }
     }
 
-    /// Lets another worker take over, where the first one has died or is held up.
+    /// Starts the second worker once the first one has died or is held.
     async fn meet(
         &mut self,
         connection: &mut PgConnection,
@@ -266,7 +268,8 @@ impl Course<'_> {
             first.gone().await;
         }
         self.before = steps(connection, self.drive.sealer()).await?;
-        // A body that has written in a transaction holds rows that the other worker needs; a server ends the sessions of whom it buries.
+        // A body held after writes in a transaction locks rows that the second worker needs. End
+        // its session, as the engine does when it declares a worker dead.
         let ends_sessions =
             is_dead || matches!(fault, Some(Fault::Loss { in_transaction: true, hold: HoldAt::After, .. }));
         if ends_sessions {
@@ -275,7 +278,7 @@ impl Course<'_> {
             mark_dead(connection, first.worker_id, 0.0, "stalled by a test").await?;
         }
         adopt_orphans(connection, &mut SetAside::default(), None).await?;
-        // A transaction that was cut off may hold its lease until the server has noticed.
+        // A cut-off transaction may lock the lease until the server notices the lost connection.
         while !held(connection, first.worker_id).await?.is_empty() {
             tokio::time::sleep(PAUSE).await;
             adopt_orphans(connection, &mut SetAside::default(), None).await?;
@@ -286,8 +289,8 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Ends the workers. One that lives is waited for: it may go on with a run that it has lost, and may not yet have heard of the run's last write, or met
-    /// its fault there. Whether the fault was met.
+    /// Ends the workers and returns whether the fault was met. Waits for a live first worker: it
+    /// may still execute a run that it lost, or may not yet have met its fault at the last write.
     async fn end(&mut self, is_over: bool) -> bool {
         self.scene.steps.release();
         let mut was_met = self.scene.steps.phase() != Phase::Unmet;
@@ -307,7 +310,8 @@ impl Course<'_> {
     }
 }
 
-/// What was recorded must be there, as it was, and in one place once; but for what a run has forgotten that has begun anew.
+/// Checks that each step recorded before the fault is unchanged, and that no two steps share a
+/// place. Steps that a run dropped when it continued as new are exempt.
 fn nothing_lost(before: &[Step], after: &[Step], forgotten: &HashMap<Uuid, i32>) -> Result<(), String> {
     let is_forgotten = |step: &Step| forgotten.get(&step.run_id).is_some_and(|claims| *claims >= step.claims);
     for step in before.iter().filter(|step| !is_forgotten(step)) {
@@ -332,7 +336,7 @@ fn nothing_lost(before: &[Step], after: &[Step], forgotten: &HashMap<Uuid, i32>)
 }
 
 impl AttemptEvent {
-    /// Whether the run without a fault reached this state.
+    /// Checks that the run without a fault reached this state.
     pub(super) fn ended_in(&self, expected: RunState) -> Result<(), String> {
         if self.end.state == expected {
             return Ok(());
@@ -347,12 +351,13 @@ impl AttemptEvent {
         Err(format!("the run is {}, and it had to be {expected}: {advice}", self.end))
     }
 
-    /// Whether two runs reached the same state.
+    /// Checks that two runs reached the same state.
     pub(super) fn same_state(&self, calm: &Seen) -> Result<(), String> {
         if self.end.state == calm.end.state { Ok(()) } else { Err(self.differs(calm)) }
     }
 
-    /// Whether two runs have ended alike. Of failures the kind counts: their texts may have ids in them.
+    /// Checks that two runs ended alike. Compares failures by kind, because their texts may contain
+    /// ids.
     pub(super) fn same_end(&self, calm: &Seen) -> Result<(), String> {
         let of = |end: &Outcome| {
             (end.state, end.output.as_deref().map(canonical), end.failure.as_ref().map(|it| it.kind))
@@ -364,7 +369,7 @@ impl AttemptEvent {
         format!("the run is {}, and without a fault it was {}", self.end, calm.end)
     }
 
-    /// What an invariant is asked about.
+    /// Builds the argument of the invariant.
     pub(super) async fn ended<J: Job>(&self) -> Result<Ended<J::Output>, ClientError> {
         let handle = RunHandle::<J>::new(self.run_id, false, Some(self.db.home()));
         let result = handle.result().await;
@@ -380,7 +385,7 @@ impl AttemptEvent {
     }
 }
 
-/// A run that has ended, with or without a fault, and everything that it has left.
+/// A run that has ended, with or without a fault, and everything that it left behind.
 #[derive(Debug)]
 pub struct Ended<T> {
     run_id: Uuid,
@@ -390,7 +395,7 @@ pub struct Ended<T> {
     scene: Arc<TestHooks>,
 }
 
-/// A step that is recorded, of the run or of a run that it has started.
+/// A recorded step of the run, or of any other run in its database.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecordedStep {
@@ -398,9 +403,9 @@ pub struct RecordedStep {
     pub run_id: Uuid,
     /// The job of the run.
     pub job: String,
-    /// Its key.
+    /// The key of the step.
     pub key: String,
-    /// What it gave: JSON text, or the failure that the workflow's code received.
+    /// The output as JSON text, or the failure that the workflow received.
     pub result: Result<String, Failure>,
 }
 
@@ -411,10 +416,10 @@ impl<T> Ended<T> {
         self.run_id
     }
 
-    /// Its output.
+    /// The output of the run.
     ///
     /// # Errors
-    /// How it ended otherwise, as text.
+    /// The failure or cancellation as text, if the run did not complete.
     pub fn result(&self) -> crate::Result<&T> {
         Ok(self.result.as_ref().map_err(|error| Failure::text_of_chain(error))?)
     }
@@ -425,19 +430,19 @@ impl<T> Ended<T> {
         &self.steps
     }
 
-    /// The database of this run alone.
+    /// The database of this run. No other run under test uses it at the same time.
     #[must_use]
     pub fn db(&self) -> &Db {
         &self.db
     }
 
-    /// How often the body of a job, or its mock, has begun.
+    /// How often the body of a job, or its mock, has started.
     pub fn calls<Arguments, F: DefinitionOf<Arguments>>(&self, function: F) -> u32 {
         drop(function);
         self.scene.calls(F::DEFINITION)
     }
 
-    /// What [`Testing::provide_shared_fake`] has made for this run.
+    /// The fake that [`Testing::provide_shared_fake`] created for this run.
     #[must_use]
     pub fn fake<V: Send + Sync + 'static>(&self) -> Option<Arc<V>> {
         self.scene.fakes.get::<V>()

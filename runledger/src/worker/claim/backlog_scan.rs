@@ -1,5 +1,9 @@
-//! When a claimer looks at its lanes from their start, and how: while that is cheap, between two claims; once it is not, on a connection of its own
-//! beside them. Under an old snapshot a look meets every entry that has died since, a second for each million.
+//! Schedules scans: reads of every lane from its start, which find runs that claims from cursors
+//! miss.
+//!
+//! A fast scan runs between two claims, a slow one on its own connection beside the claims. An old
+//! snapshot makes scans slow: a scan then reads every index entry that has died since, about 1 s
+//! per million.
 
 use std::time::Duration;
 
@@ -12,85 +16,87 @@ use crate::connection::session::Session;
 use crate::store::claim::{Scan, lanes};
 use crate::store::session::{LONGEST_LOOK, for_looks};
 
-/// Scanner may take a twentieth of the time, but are not further apart than this, or twice as long as one takes: nothing else finds a run behind the
-/// positions.
+/// Scans take at most 1/20 of the time. They start at most 60 s apart, or twice the duration of one
+/// scan if that is longer: nothing else finds a run before the cursors.
 const SHARE: u32 = 20;
 const FURTHEST_APART: Duration = Duration::from_secs(60);
 
-/// A look that was asked for comes sooner: it waits no longer than this, or four times as long as the last one took. One slow look must not hold up every
-/// run that is announced after it.
+/// A requested scan starts within 500 ms, or four times the duration of the last one. Otherwise one
+/// slow scan would delay every run announced after it.
 const LONGEST_DEBT: Duration = Duration::from_millis(500);
 const DEBT_SHARE: u32 = 4;
 
-/// The pause after one that failed.
+/// The pause after a failed scan.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
-/// After two in a row that took longer, no claim waits for the next. One alone may have met a busy machine.
+/// After two scans in a row above this limit, claims no longer wait for scans. One slow scan may
+/// only mean a busy machine.
 const PROMPT: Duration = Duration::from_millis(50);
 const SLOW: u32 = 2;
 
-/// What may be outstanding when a look's own server is silent.
+/// How long a scan waits beyond the server's own limit before the server counts as silent.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// What a look saw, and the instant here at which it began.
+/// The start of a scan, by the local clock, and its result.
 pub(crate) type Scanned = (Instant, Scan);
 
-/// The looks of a claimer, one at a time.
+/// Schedules the scans of one claimer, one at a time.
 #[derive(Default)]
 pub(crate) struct Scanner {
     last: Option<Last>,
-    /// How many of the last ones took long, one after the other.
+    /// How many scans in a row were slow.
     n_slow: u32,
-    /// Something came that claims from positions may miss: a look follows as soon as it is affordable, however long the worker would sleep.
+    /// Whether a scan is requested, because claims from cursors may miss a run. It starts as soon
+    /// as the time share allows, even if the worker would sleep longer.
     is_owed: bool,
-    /// The one that goes on beside the claims.
+    /// The scan that runs beside the claims.
     beside: JoinSet<Background>,
 }
 
-/// When one beside the claims began, how long it took, and what it saw: an error, where there was no connection for it.
+/// The start of a background scan, its duration and its result. An error if it had no connection.
 type Background = Result<(Instant, Duration, Result<Scan, sqlx::Error>), sqlx::Error>;
 
 #[derive(Clone, Copy)]
 struct Last {
     began: Instant,
-    /// The statement alone: not the connection, and not the time until somebody came for what it saw.
+    /// The duration of the statement, without connecting and without the wait to be joined.
     took: Duration,
     has_failed: bool,
 }
 
 impl Scanner {
-    /// Asks for a look.
+    /// Requests a scan.
     pub(crate) fn request(&mut self) {
         self.is_owed = true;
     }
 
-    /// When the look may begin that was asked for.
+    /// When a requested scan may start. `None` if none is requested or one is running.
     pub(crate) fn requested_at(&self) -> Option<Instant> {
         (self.is_owed && self.beside.is_empty()).then(|| self.affordable_at())
     }
 
-    /// Whether a look may begin now.
+    /// Whether a scan may start now.
     pub(crate) fn may_begin(&self) -> bool {
         self.beside.is_empty() && self.affordable_at() <= Instant::now()
     }
 
-    /// Whether the last one began longer ago than this.
+    /// Whether the last scan began longer ago than `age`.
     pub(crate) fn is_older_than(&self, age: Duration) -> bool {
         self.last.is_none_or(|last| last.began.elapsed() > age)
     }
 
-    /// Whether the next one is too slow for claims to wait for it.
+    /// Whether claims should not wait for the next scan.
     pub(crate) fn is_slow(&self) -> bool {
         self.n_slow >= SLOW
     }
 
-    /// Notes one between two claims that began then and ends now.
+    /// Notes an inline scan, made between two claims, that ends now.
     pub(crate) fn note_inline(&mut self, began: Instant, has_failed: bool) {
         self.is_owed = false;
         self.count(began, began.elapsed(), has_failed);
     }
 
-    /// Begins one beside the claims.
+    /// Starts a scan beside the claims.
     pub(crate) fn begin(&mut self, session: &Session, queues: &[String], jobs: &[String]) {
         let (session, queues, jobs) = (session.clone(), queues.to_vec(), jobs.to_vec());
         self.is_owed = false;
@@ -103,7 +109,8 @@ impl Scanner {
         });
     }
 
-    /// What the one beside the claims saw, when it ends; never, where there is none. One that failed is logged, is owed again, and saw nothing.
+    /// Waits for the background scan. Pending forever if none is running. Logs a failure, requests
+    /// another scan, and returns `None`.
     pub(crate) async fn next_finished(&mut self) -> Option<Scanned> {
         match self.beside.join_next().await {
             Some(ended) => self.finish(ended),
@@ -111,14 +118,14 @@ impl Scanner {
         }
     }
 
-    /// The same, where it has ended by now.
+    /// Like [`Self::next_finished`], but does not wait.
     pub(crate) fn try_finished(&mut self) -> Option<Scanned> {
         let ended = self.beside.try_join_next()?;
         self.finish(ended)
     }
 
     fn finish(&mut self, ended: Result<Background, JoinError>) -> Option<Scanned> {
-        // One that has panicked, or goes with its runtime, is as one that had no connection.
+        // A scan that panicked or lost its runtime counts as one without a connection.
         let error = match ended.unwrap_or_else(|error| Err(sqlx::Error::Io(error.into()))) {
             Ok((began, took, Ok(look))) => {
                 self.count(began, took, false);
@@ -129,7 +136,8 @@ impl Scanner {
                 error
             }
             Err(error) => {
-                // Bodies hold the pool, perhaps. The claims have a connection, which the next look shares.
+                // Bodies may hold the whole pool. The next scan runs inline, on the claimer's
+                // connection.
                 self.count(Instant::now(), Duration::ZERO, true);
                 error
             }
@@ -156,7 +164,7 @@ impl Scanner {
 mod tests {
     use super::*;
 
-    /// One between two claims.
+    /// Runs a scan between two claims.
     async fn look(scanner: &mut Scanner, took: Duration, has_failed: bool) -> Instant {
         let began = Instant::now();
         tokio::time::advance(took).await;

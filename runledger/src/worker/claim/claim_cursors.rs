@@ -1,4 +1,5 @@
-//! What a claimer remembers: where it stands in each lane, when the next run is due, and what the database believes of it.
+//! The state of a claimer: a cursor per lane, the next due instant, and whether the database
+//! records the worker as asleep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,55 +17,58 @@ use crate::model::timestamp::Timestamp;
 use crate::store::claim::{Lane, Position, Reading, Scan};
 use crate::store::set_aside::SetAside;
 
-/// The position of a lane that is found empty lies so long before: a run whose transaction takes longer to commit is found by the next look.
+/// The cursor of an empty lane is this far in the past. The next scan finds a run whose transaction
+/// took longer to commit.
 const STILL_COMMITTING: Duration = Duration::from_secs(1);
 
-/// The furthest instant that a claimer remembers.
+/// The furthest due instant that a claimer remembers.
 pub(crate) const FAR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Lanes that are remembered beside the worker's own; beyond it the empty ones are forgotten and found again by a look.
+/// How many lanes a claimer remembers besides the worker's own. Above this number it forgets the
+/// empty ones; a scan finds them again.
 const MAX_LANES: usize = 256;
 
-/// What the database has of a worker, where enqueues look whether to announce their runs.
+/// The sleep state of a worker in the database. An enqueue reads it to decide whether to notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownAs {
     Awake,
     Asleep,
-    /// The reply to what it last said was lost.
+    /// The reply to the last update was lost.
     Unknown,
 }
 
-/// What the claimer remembers.
 pub(crate) struct ClaimState {
     pub(crate) connection: Option<PoolConnection<Postgres>>,
     pub(crate) positions: BTreeMap<Lane, Position>,
-    /// The lanes of the jobs that this worker knows, at their own priorities.
+    /// The lanes of this worker's jobs, at their own priorities.
     pub(crate) own: BTreeSet<Lane>,
     pub(crate) scanner: Scanner,
     pub(crate) permits: Permits,
-    /// The lowest priority that the last claim took, where there may be more of it.
+    /// The lowest priority in the last claim, if that claim was full. More runs may be queued
+    /// behind it.
     pub(crate) backlog: Option<i16>,
-    /// When the next run that is known to be queued is due.
+    /// When the next known run in a queue is due.
     pub(crate) next_due: Option<Instant>,
     pub(crate) pause: Duration,
-    /// How many runs a claim may take: one after a claim that failed, because the records of several may be more than
-    /// it can read within its time limit; twice as many after each that succeeds.
+    /// The batch limit of the next claim. A failed claim sets it to one, because the records of
+    /// several runs may be more than one claim can read within its time limit. Each success doubles
+    /// it.
     pub(crate) most: usize,
-    /// How the next claim reads its runs.
+    /// How the next claim reads the content of its runs.
     pub(crate) reading: Reading,
-    /// The last claim took as many runs as it might.
+    /// Whether the last claim reached its limit.
     pub(crate) was_full: bool,
     pub(crate) asleep: bool,
     pub(crate) known_as: KnownAs,
-    /// Since when it has had work, after it was asleep.
+    /// When the worker first claimed work after its last sleep.
     pub(crate) woken_at: Option<Instant>,
-    /// The pause of a sleeping worker until it looks by itself.
+    /// How long a sleeping worker waits until its next poll.
     pub(crate) nap: Duration,
-    /// The last pause ended by itself: nothing says that there is work.
+    /// Whether the last pause ended without a wake-up.
     pub(crate) unprompted: bool,
-    /// Failing claims.
+    /// The outage of failing claims.
     pub(crate) outage: Outage,
-    /// Failing wake-ups of timers.
+    /// The outage of failing timer wake-ups.
     pub(crate) timers_outage: Outage,
     /// Runs that could not be woken.
     pub(crate) timers_aside: SetAside,
@@ -72,7 +76,7 @@ pub(crate) struct ClaimState {
 
 impl ClaimState {
     pub(crate) fn new(own: BTreeSet<Lane>, registered_at: Timestamp) -> Self {
-        // What was queued before is found by the first look.
+        // The first scan finds runs that were queued before.
         let positions = own.iter().map(|lane| (lane.clone(), dead_before(registered_at))).collect();
         Self {
             connection: None,
@@ -97,7 +101,7 @@ impl ClaimState {
         }
     }
 
-    /// Takes over what a look saw. True where something is due.
+    /// Applies the result of a scan. Returns whether a run is due.
     pub(crate) fn apply_scan(&mut self, (began, Scan { now, firsts, need_permits }): Scanned) -> bool {
         if need_permits {
             self.permits.request();
@@ -105,7 +109,8 @@ impl ClaimState {
         if self.positions.len() > self.own.len() + MAX_LANES {
             self.positions.retain(|lane, _| firsts.contains_key(lane) || self.own.contains(lane));
         }
-        // What lies before the first living run of a lane is dead, a million rows under an old snapshot, and claims need not meet it.
+        // Entries before the first live run of a lane are dead: a million of them under an old
+        // snapshot. Moving the cursor forward spares claims from reading them.
         for (lane, position) in &mut self.positions {
             if !firsts.contains_key(lane) {
                 *position = (*position).max(dead_before(now));
@@ -115,11 +120,12 @@ impl ClaimState {
         for (lane, first) in firsts {
             if first.due_at <= now {
                 is_due = true;
-                // Back too, also where a claim has taken it since: that costs the next claim what has died during the look.
+                // Move the cursor back, even if a claim has taken this run since. The next claim
+                // then reads the entries that died during the scan.
                 self.positions.insert(lane, first.before);
             } else {
                 self.schedule_wake(began + first.due_at.since(now).min(FAR));
-                // Runs of now come before it.
+                // Runs that become due now sort before this one.
                 let position = self.positions.entry(lane).or_insert(dead_before(now));
                 *position = (*position).max(dead_before(now)).min(first.before);
             }
@@ -127,19 +133,20 @@ impl ClaimState {
         is_due
     }
 
-    /// Whether this worker is told of whatever comes: a claim that nobody prompts would find nothing.
+    /// Whether enqueues notify this worker. If they do, a claim without a wake-up would find
+    /// nothing.
     pub(crate) fn is_told(&self) -> bool {
         self.known_as == KnownAs::Asleep
     }
 
-    /// Takes over that at this instant nothing was due.
+    /// Notes that nothing was due at this instant.
     pub(crate) fn mark_empty(&mut self, now: Timestamp) {
         for position in self.positions.values_mut() {
             *position = (*position).max(dead_before(now));
         }
     }
 
-    /// Notes that a run is due then.
+    /// Notes that a run is due at `at`.
     pub(crate) fn schedule_wake(&mut self, at: Instant) {
         self.next_due = Some(self.next_due.map_or(at, |known| known.min(at)));
     }
@@ -155,12 +162,12 @@ impl ClaimState {
     }
 }
 
-/// A delay beyond all reason must not overflow; a look finds the run long before.
+/// Caps the delay, because `Instant` could overflow. A scan finds the run long before [`FAR`].
 pub(crate) fn after(delay: Duration) -> Instant {
     Instant::now() + delay.min(FAR)
 }
 
-/// The place before which nothing lives in a lane that is empty at this instant.
+/// The cursor for a lane that is empty at this instant.
 fn dead_before(now: Timestamp) -> Position {
     Position::at(now.minus(STILL_COMMITTING))
 }

@@ -1,8 +1,11 @@
-//! The claimer: the one task of a process that takes runs, in batches, from remembered positions.
+//! The claimer: the task of a process that claims runs, in batches, from a cursor per lane.
 //!
-//! A claim starts in each lane behind the last run that was claimed there, so it never meets the dead entries before it; that keeps it fast while an
-//! old snapshot holds vacuum back. What positions miss (commits that arrive late with an earlier instant, retries, lanes never seen) is found by the
-//! *look*, from the very start of each lane. Cheap, it follows every empty claim; expensive, it is rare, and goes on beside the claims ([`Looks`]).
+//! A claim starts after the last run that was claimed in each lane, so it never reads the dead
+//! entries before it. Claims stay fast while an old snapshot holds back vacuum.
+//!
+//! Cursors miss late commits with an earlier instant, retries, and new lanes. A *scan* finds those:
+//! it reads each lane from its start. A fast scan follows every empty claim. Slow scans are rare
+//! and run beside the claims ([`Scanner`](super::backlog_scan::Scanner)).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,38 +32,44 @@ use crate::worker::in_flight::{Slot, StopOrder};
 use crate::worker::process_workers::ProcessWorkers;
 use crate::worker::timings::Timings;
 
-/// After its last run a worker that is not told of what comes claims again after this pause, which doubles until [`SLEEP_AFTER`]; then it says that it sleeps, and waits to be woken. At a
-/// run a millisecond no worker sleeps and nobody notifies; at one every ten each is announced, and starts as soon as the announcement is here.
+/// After its last run, a worker that gets no notifications claims again after this pause. The pause
+/// doubles up to [`SLEEP_AFTER`]. Then the worker records that it sleeps, and waits for a wake-up.
+///
+/// At one run per millisecond no worker sleeps, so no enqueue notifies. At one run every 10 ms each
+/// enqueue notifies, and its run starts when the notification arrives.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const SLEEP_AFTER: Duration = Duration::from_millis(4);
 
-/// A transaction that began before the worker said that it sleeps does not announce its runs, and may commit after the last look: so a worker that has
-/// fallen asleep looks again after this pause, four times as long each time up to the poll. What is missed so is late by the length of its transaction;
-/// while looks are slow, until the next one.
+/// The first pause of a sleeping worker before it polls. Each further pause is four times as long,
+/// up to the poll interval.
+///
+/// A transaction that began before the worker recorded its sleep does not notify, and may commit
+/// after the last scan. Polling limits the delay of its runs to the length of the transaction.
+/// While scans are slow, the next scan finds them.
 pub(crate) const FIRST_IDLE_POLL: Duration = Duration::from_millis(16);
 
-/// A woken worker records that it is awake after so much time with work, or as soon as it has no free slot. Each change of that record leaves a dead row, which slows
-/// every claim and enqueue as long as an old snapshot keeps it; the notifications meanwhile cost less.
+/// A woken worker records that it is awake after working for this long, or when it has no free
+/// slot. Each change of that record leaves a dead row. Under an old snapshot these rows slow every
+/// claim and enqueue; the extra notifications cost less.
 const AWAKE_AFTER: Duration = Duration::from_millis(100);
 
-/// How often a worker among busy lanes looks for others.
+/// How often a worker with busy lanes scans for other lanes.
 const LOOK_EVERY: Duration = Duration::from_millis(60);
 
-/// The pause after a claim that failed.
+/// The pause after a failed claim.
 pub(crate) const AFTER_ERROR: Duration = Duration::from_millis(250);
 
-/// Where more is queued than the last claim took, slots gather for so long until an eighth of them is free: a claim costs nearly the same for one run
-/// as for twenty.
+/// While a backlog remains, a claim waits in steps of 1 ms until an eighth of the slots is free. A
+/// claim of one run costs nearly as much as a claim of twenty.
 const GATHER: Duration = Duration::from_millis(1);
 const GATHERED: usize = 8;
 
-/// The most runs one claim takes.
+/// The most runs that one claim takes.
 pub(crate) const MAX_BATCH: usize = 200;
 
-/// How many timers of waits wake one statement at most.
+/// The most wait timers that one statement wakes.
 const TIMERS: i64 = 1000;
 
-/// The claimer of one worker.
 pub(crate) struct Claimer {
     pub(crate) session: Session,
     pub(crate) worker_id: i64,
@@ -72,13 +81,13 @@ pub(crate) struct Claimer {
     pub(crate) executor: Arc<Executor>,
     pub(crate) process: Arc<ProcessWorkers>,
     pub(crate) wake: Arc<Notify>,
-    /// Tells maintenance that the reply to a claim was lost.
+    /// Signals maintenance that the reply to a claim was lost.
     pub(crate) doubt: Arc<Notify>,
     pub(crate) stop: watch::Receiver<bool>,
 }
 
 impl Claimer {
-    /// Claims and starts runs until told to stop; gives the tasks that still run.
+    /// Claims and starts runs until the worker stops. Returns the tasks that still run.
     pub(crate) async fn run(mut self, due: &mut mpsc::UnboundedReceiver<Duration>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let mut state = self.state();
@@ -88,7 +97,7 @@ impl Claimer {
             }
             let free = self.executor.in_flight.n_free();
             if free == 0 {
-                // It must not be told of a run in the place of one that could take it.
+                // An enqueue must not notify this worker instead of one with a free slot.
                 self.announce_awake(&mut state).await;
                 tokio::select! {
                     () = self.executor.in_flight.freed.notified() => {}
@@ -160,14 +169,14 @@ impl Claimer {
         ClaimState::new(own.collect(), self.registered_at)
     }
 
-    /// Claims up to `limit` runs: those that need a permit and the others by turns, where there are both.
+    /// Claims up to `limit` runs. Alternates between runs that need a permit and all other runs.
     async fn take(&self, state: &mut ClaimState, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
         if self.executor.freed.take() {
             state.permits.owe_of_freed();
         }
         let are_first = state.permits.are_first && state.permits.are_due();
         if are_first {
-            // If this fails, the others are next: it may fail for ever.
+            // If this claim fails, try the others next: it may fail every time.
             state.permits.are_first = false;
             let first = self.claim_with_permit(state, limit).await?;
             if !first.1.is_empty() {
@@ -182,7 +191,8 @@ impl Claimer {
         Ok(others)
     }
 
-    /// Claims runs that need no permit: from the positions, and where they give nothing and a look is affordable, from what it finds.
+    /// Claims runs that need no permit, from the cursors. If the cursors find nothing and the time
+    /// share allows a scan, claims what the scan finds.
     async fn take_without_permit(
         &self,
         state: &mut ClaimState,
@@ -192,7 +202,7 @@ impl Claimer {
             state.apply_scan(seen);
         }
         if state.asleep && state.unprompted && state.scanner.may_begin() && !state.scanner.is_slow() {
-            // An idle worker's poll: one statement, unless it finds something.
+            // An idle worker's poll: one statement, unless it finds a run.
             return if self.look(state).await? {
                 self.claim(state, limit).await
             } else {
@@ -200,7 +210,8 @@ impl Claimer {
             };
         }
         if !state.asleep && state.scanner.may_begin() && state.scanner.is_older_than(LOOK_EVERY) {
-            // Among busy lanes too, and before the first claim: an urgent lane that was never seen must not wait for the backlog to end.
+            // Scan before the claim, also while lanes are busy. Otherwise an urgent lane that the
+            // worker has never seen would wait until the backlog ends.
             self.look(state).await?;
         }
         let first = self.claim(state, limit).await?;
@@ -216,7 +227,7 @@ impl Claimer {
             self.registry.is_enabled(&lane.job) && floor.is_none_or(|floor| lane.priority >= floor)
         });
         let mut lanes: Vec<(Lane, Position)> = served.map(|(lane, at)| (lane.clone(), *at)).collect();
-        // The highest priority first; among equals the lane that has waited longest.
+        // The highest priority first. Among equals, the lane that has waited longest.
         lanes.sort_by_key(|(lane, at)| (std::cmp::Reverse(lane.priority), *at));
         let (token, reading) = (Uuid::now_v7(), state.reading);
         let claimed = self
@@ -232,7 +243,7 @@ impl Claimer {
             let position = state.positions.entry(run.lane.clone()).or_insert(at);
             *position = (*position).max(at);
         }
-        // It has taken whatever was due in any lane.
+        // A claim below its limit has taken every due run of every lane.
         if let Some(run) = claimed.first()
             && claimed.len() < limit
             && floor.is_none()
@@ -242,7 +253,7 @@ impl Claimer {
         Ok((token, claimed))
     }
 
-    /// What a claim gives under this token, which is known as being claimed with until the runs are in hand.
+    /// Runs a claim under this token. `InFlight` lists the token until the claimed runs are added.
     pub(crate) async fn claimed(
         &self,
         state: &mut ClaimState,
@@ -264,7 +275,8 @@ impl Claimer {
         self.registry.names().filter(|job| self.registry.is_enabled(job)).map(str::to_owned).collect()
     }
 
-    /// Looks at every lane from its start, or begins to. True where it has found something that is due.
+    /// Scans every lane inline, or starts a background scan. Returns whether an inline scan found a
+    /// due run.
     async fn look(&self, state: &mut ClaimState) -> Result<bool, sqlx::Error> {
         let jobs = self.enabled_jobs();
         if state.scanner.is_slow() {
@@ -275,7 +287,7 @@ impl Claimer {
         let connection = state.connection(&self.session).await?;
         let look = self.session.with_timeout(lanes(connection, &self.queues, &jobs)).await;
         state.scanner.note_inline(began, look.is_err());
-        // It sees every run that is due later; of what is settled meanwhile we are told after it.
+        // The scan reports every later due run. Settlements after it report theirs through `due`.
         state.next_due = None;
         Ok(state.apply_scan((began, look?)))
     }
@@ -302,10 +314,11 @@ impl Claimer {
     pub(crate) fn start_one(&self, tasks: &mut JoinSet<()>, run: Claimed, slot: Slot) {
         match self.registry.get(&run.lane.job) {
             Some(definition) => {
-                // Box the future now; adding it to the set would otherwise copy it several times.
+                // Box the future here. Adding it to the set would otherwise copy it several times.
                 tasks.spawn(Box::pin(Arc::clone(&self.executor).execute(run, definition, slot)));
             }
-            // A claim names only jobs of the registry, so the row in `ready` and the run have different jobs.
+            // A claim names only jobs of the registry, so the row in `ready` and the run name
+            // different jobs.
             None => {
                 let failure = unknown_job(&run.lane.job);
                 tasks.spawn(Box::pin(Arc::clone(&self.executor).block(run, failure, slot)));
@@ -313,7 +326,8 @@ impl Claimer {
         }
     }
 
-    /// Nothing to do: look again soon, and after a while sleep until woken, until the next known instant, or for a poll.
+    /// Waits after an empty claim: claims again soon, and after a while sleeps until a wake-up, the
+    /// next due instant or a poll.
     async fn rest(&mut self, state: &mut ClaimState, due: &mut mpsc::UnboundedReceiver<Duration>) {
         if state.asleep || state.is_told() {
             state.asleep = true;
@@ -325,13 +339,13 @@ impl Claimer {
         } else {
             self.announce(state, KnownAs::Asleep).await;
             state.asleep = state.is_told();
-            // An enqueue that committed before the flag did not notify: look once more.
+            // An enqueue that committed before the sleep record did not notify: scan once more.
             state.scanner.request();
             (state.pause, state.nap) = (FIRST_PAUSE, FIRST_IDLE_POLL);
         }
     }
 
-    /// Waits until woken, until the next known instant or look, or for this pause.
+    /// Waits for a wake-up, the next due instant, the next scan, or the end of `pause`.
     async fn wait(
         &mut self,
         state: &mut ClaimState,
@@ -372,7 +386,8 @@ impl Claimer {
         }
     }
 
-    /// Runs came: once they go on coming, whoever enqueues need not notify any more.
+    /// Notes that the worker claimed runs. If work continues, records the worker as awake, so that
+    /// enqueues stop notifying.
     async fn note_work(&self, state: &mut ClaimState) {
         if std::mem::take(&mut state.asleep) {
             state.woken_at = Some(Instant::now());
@@ -383,7 +398,7 @@ impl Claimer {
         }
     }
 
-    /// Says that this worker is awake, where it is known as asleep.
+    /// Records that this worker is awake, unless the database already says so.
     async fn announce_awake(&self, state: &mut ClaimState) {
         if state.known_as != KnownAs::Awake {
             self.announce(state, KnownAs::Awake).await;
@@ -404,7 +419,7 @@ impl Claimer {
         }
     }
 
-    /// A wait of one of our runs may have come to its limit.
+    /// Wakes runs whose wait may have reached its limit.
     async fn wake_timers(&self, state: &mut ClaimState) {
         let mut aside = std::mem::take(&mut state.timers_aside);
         if let Ok(connection) = state.connection(&self.session).await
@@ -418,7 +433,8 @@ impl Claimer {
     }
 }
 
-/// Stops the tasks of a worker that is shutting down: lets them end by themselves until the deadline, then has the rest hand their runs back.
+/// Stops the tasks of a worker that shuts down: lets them end until the deadline, then releases the
+/// remaining runs.
 pub(crate) async fn drain(executor: &Executor, mut tasks: JoinSet<()>, deadline: Duration, grace: Duration) {
     let finish = async |tasks: &mut JoinSet<()>| {
         while let Some(ended) = tasks.join_next().await {
@@ -442,7 +458,8 @@ pub(crate) async fn drain(executor: &Executor, mut tasks: JoinSet<()>, deadline:
     }
 }
 
-/// Panics of bodies are caught before; this one is ours, and its run is found by the next reconciliation.
+/// Reports a panic of the engine; panics of bodies are caught earlier. The next reconciliation
+/// finds the run.
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()

@@ -1,7 +1,9 @@
-//! What a claimer knows of runs that need a permit of a resource: when it looks for them, from where, and whose turn it is.
+//! The claimer's state for runs that need a permit of a resource: when to scan their lanes, where
+//! to continue, and whether they come first.
 //!
-//! They are in lanes of their own, so that no claim meets those for which there is no permit. There may be a lane for every account of a provider, so a look takes a page of
-//! them, and the next one begins behind it.
+//! These runs have their own lanes, so that no claim reads runs without a free permit. There may be
+//! a lane for every account of a provider. A scan therefore reads one page of lanes, and the next
+//! scan continues after it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,15 +17,15 @@ use crate::store::claim::{
     Claimed, Reading, ResourceFirst, ResourceLane, claim_with_permit, resource_lanes, wake_sleeping,
 };
 
-/// How many lanes a look takes: some milliseconds.
+/// How many lanes one scan reads. That takes a few milliseconds.
 pub(crate) const LANES: usize = 256;
 
-/// Looks that find nothing to claim may take a twentieth of the time, and a quarter where a permit has become free here: there may be many lanes whose permits are all taken, and
-/// other runs must not wait for each look at them.
+/// Scans that find no claimable run may take 1/20 of the time, or 1/4 after a permit became free in
+/// this process. Many lanes may have no free permit, and other runs must not wait for every scan.
 const SHARE: u32 = 20;
 const SHARE_OF_FREED: u32 = 4;
 
-/// Set where a run has ended that had a permit: another may have it.
+/// Set when a run with a permit has ended: another run may get the permit.
 #[derive(Debug, Default)]
 pub(crate) struct Freed(AtomicBool);
 
@@ -33,27 +35,29 @@ impl Freed {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether one has become so since this was asked last.
+    /// Returns whether a permit became free since the last call.
     pub(crate) fn take(&self) -> bool {
         self.0.swap(false, Ordering::AcqRel)
     }
 }
 
-/// The memory of a claimer.
 pub(crate) struct Permits {
-    /// How the next claim reads its runs.
+    /// How the next claim reads the content of its runs.
     pub(crate) reading: Reading,
-    /// The lane behind which the next look begins.
+    /// The next scan starts after this lane.
     after: ResourceLane,
-    /// When the last look that found nothing to claim began, and how long it took.
+    /// When the last scan without a claimable run began, and how long it took.
     in_vain: Option<(Instant, Duration)>,
-    /// How often a look must come to the last lane until every lane has been looked at since somebody asked.
+    /// How many times scans must still reach the last lane until every lane was read after the
+    /// request.
     passes: u8,
-    /// Whether a permit has become free here since the last whole pass: what this worker leaves is told to others.
+    /// Whether a permit became free in this process since the last full pass. If so, the worker
+    /// notifies other workers about runs that it does not serve.
     has_freed: bool,
-    /// Whether they come before the others in the next claim.
+    /// Whether the next claim tries these runs first.
     pub(crate) are_first: bool,
-    /// The lowest priority that the last claim took with a permit, where there may be more of it: others of a lower one wait.
+    /// The lowest priority of the last claim with permits, if that claim was full. Other runs with
+    /// a lower priority wait.
     pub(crate) floor: Option<i16>,
 }
 
@@ -72,35 +76,36 @@ impl Default for Permits {
 }
 
 impl Permits {
-    /// Asks for a look at every lane.
+    /// Requests a scan of every lane.
     pub(crate) fn request(&mut self) {
         self.passes = if self.after == ResourceLane::before_all() { 1 } else { 2 };
     }
 
-    /// Asks for one, as a permit has become free here.
+    /// Requests a scan because a permit became free in this process.
     pub(crate) fn owe_of_freed(&mut self) {
         self.has_freed = true;
         self.request();
     }
 
-    /// Whether there are lanes to look at now.
+    /// Whether a scan may start now.
     pub(crate) fn are_due(&self) -> bool {
         self.due_at().is_some_and(|at| at <= Instant::now())
     }
 
-    /// When a look may begin, if there are lanes to look at.
+    /// When the next scan may start. `None` if none is requested.
     pub(crate) fn due_at(&self) -> Option<Instant> {
         let share = if self.has_freed { SHARE_OF_FREED } else { SHARE };
         let affordable = self.in_vain.map_or_else(Instant::now, |(began, took)| began + took * share);
         (self.passes > 0).then_some(affordable)
     }
 
-    /// Where the next look begins.
+    /// The lane after which the next scan starts.
     pub(crate) fn after(&self) -> &ResourceLane {
         &self.after
     }
 
-    /// Takes over what a look saw; gives the lanes to be claimed from, and those that this worker leaves to others who do not know of it.
+    /// Applies the result of a scan. Returns the lanes to claim from, and the lanes of other
+    /// workers that need a notification.
     pub(crate) fn apply_scan(
         &mut self,
         seen: Vec<ResourceFirst>,
@@ -123,13 +128,13 @@ impl Permits {
         let n_ours = ours.len();
         let urgent: Vec<_> = ours.into_iter().filter(is_urgent).collect();
         if urgent.len() < n_ours {
-            // Their turn comes behind that backlog.
+            // These lanes come after the backlog of a higher priority.
             self.request();
         }
         (urgent, others.into_iter().map(|first| first.lane).collect())
     }
 
-    /// Takes over what was claimed, of so many that might have been.
+    /// Applies the result of a claim with this limit.
     pub(crate) fn claimed(&mut self, claimed: &[Claimed], limit: usize, began: Instant) {
         self.are_first = claimed.is_empty();
         self.in_vain = claimed.is_empty().then(|| (began, began.elapsed()));
@@ -141,7 +146,7 @@ impl Permits {
 }
 
 impl Claimer {
-    /// Looks at lanes of runs that need a permit, and claims up to `limit` of those for which there is one.
+    /// Scans lanes of runs that need a permit, and claims up to `limit` runs that can get one.
     pub(crate) async fn claim_with_permit(
         &self,
         state: &mut ClaimState,
@@ -180,7 +185,7 @@ impl Claimer {
     }
 }
 
-/// The lowest priority of a claim that took as many as it might, behind which there may be more of it.
+/// The lowest priority of a full claim: more runs may be queued behind it. `None` below the limit.
 pub(crate) fn lowest_of_full(claimed: &[Claimed], limit: usize) -> Option<i16> {
     let lowest = claimed.iter().map(|run| run.lane.priority).min();
     lowest.filter(|_| claimed.len() == limit)
@@ -218,7 +223,7 @@ mod tests {
         permits.apply_scan(page(0), None);
         assert!(permits.are_due(), "a full page: there are more");
         assert_eq!(permits.after().resource, format!("{:04}", LANES - 1));
-        // What becomes free now may be on the first page.
+        // A permit that becomes free now may belong to the first page.
         permits.request();
         permits.apply_scan(vec![first("9000", 0)], None);
         assert!(permits.are_due());

@@ -1,5 +1,5 @@
-//! Trials: a worker executes a run that was in two crashes with no other suspect in its process, so that the
-//! next crash has one cause.
+//! Trials: after two crashes, a worker executes a run with no other suspect in its process. The
+//! next crash then has one cause.
 //!
 //! See docs/decisions/0018-crash-suspects.md. Without suspects, trials cost nothing.
 
@@ -19,33 +19,35 @@ use crate::store::claim::{Claimed, Earlier, Lane, wake_sleeping};
 use crate::store::worker;
 use crate::worker::in_flight::Slot;
 
-/// A run older than this no longer counts as a suspect while another run is on trial. This bounds how long a
-/// trial stops its worker from claiming.
+/// A run older than this does not count as a suspect during the trial of another run. This bounds
+/// how long a trial stops its worker from claiming.
 const COMPANY: Duration = Duration::from_secs(10);
 
-/// A run that was not blocked at [`MAX_CRASHES`], because another run may be the cause, waits longer for others to end:
-/// twice as long after each further crash, and at most this long.
+/// If another run may be the cause, a run is not blocked at [`MAX_CRASHES`]. Its trials then wait
+/// longer for other runs to end: twice as long after each further crash, and at most this long.
 const LONGEST_COMPANY: Duration = Duration::from_secs(300);
 
-/// A trial lasts twice as long as the run's longest unsuccessful attempt, and at least this long. Afterwards
-/// the attempt continues and the worker claims again.
+/// A trial lasts twice as long as the run's longest unsuccessful attempt, and at least this long.
+/// Then the attempt continues and the worker claims again.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The limit of a run's first trial, so that long runs that were killed from outside do not block their
-/// workers. The limit doubles with each further crash, so that a run that crashes late gets a trial that is
-/// long enough.
+/// The limit of a run's first trial. Without it, long runs that were killed from outside would stop
+/// their workers from claiming for long. Each further crash doubles the limit, so that a run that
+/// crashes late gets a long enough trial.
 const FIRST_LONGEST: Duration = Duration::from_secs(10);
 
-/// The upper limit of every trial. A run that takes longer from its start to its crash is never blocked.
+/// The upper limit of every trial. A run that crashes later than this after its start is never
+/// blocked.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How long a trial waits until the other suspects are back in their queues. A trigger or a locked table can keep them from it.
+/// How long a trial waits until the other suspects are back in their queues. A trigger or a locked
+/// table can delay them.
 const GIVING_BACK: Duration = Duration::from_secs(5);
 
 /// How often a trial checks whether it is over.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Whether workers execute this run with no other suspect in the process.
+/// Whether this run may execute only without other suspects in the process.
 pub(crate) fn is_suspect(run: &Claimed) -> bool {
     run.counters.crashes >= SUSPECT
 }
@@ -57,16 +59,18 @@ fn length(earlier: Earlier) -> Duration {
     earlier.longest.saturating_mul(2).min(longest).max(SHORTEST)
 }
 
-/// The age from which another run may be beside the trial of a run with so many crashes.
+/// The age from which another run may execute beside the trial of a run with this many crashes.
 fn company(crashes: i32) -> Duration {
     let n_excused = (crashes - MAX_CRASHES + 1).max(0).unsigned_abs();
     COMPANY.saturating_mul(2_u32.saturating_pow(n_excused)).min(LONGEST_COMPANY)
 }
 
 impl Claimer {
-    /// Starts claimed runs, some of which are suspects. Starts the others at once, then the first suspect in
-    /// a trial. Returns the other suspects to their positions in the queue, where another worker can claim
-    /// them now.
+    /// Starts claimed runs that include suspects: the others at once, then the first suspect in a
+    /// trial.
+    ///
+    /// Returns the other suspects to their positions in the queue, where another worker can claim
+    /// them at once.
     pub(crate) async fn start_with_suspects(
         &mut self,
         state: &mut ClaimState,
@@ -87,7 +91,7 @@ impl Claimer {
         let Some((run, slot)) = slots.next() else { return };
         self.leave_to_others(state, tasks, slots.collect()).await;
         Box::pin(self.try_alone(state, tasks, run, slot)).await;
-        // The returned runs are before the cursors of the claims, so only a scan finds them.
+        // The returned runs sort before the claim cursors, so only a scan finds them.
         state.scanner.request();
     }
 
@@ -114,7 +118,7 @@ impl Claimer {
             && let Ok(connection) = state.connection(&self.session).await
             && self.session.with_timeout(wake_sleeping(connection, lanes.iter())).await.is_err()
         {
-            // The others find the runs at their next poll.
+            // Other workers find the runs at their next poll.
             state.connection = None;
         }
     }
@@ -163,8 +167,9 @@ impl Claimer {
         tasks.spawn(Box::pin(std::sync::Arc::clone(&self.executor).put_back(run, slot)));
     }
 
-    /// Records which run is on trial, and retries while the database is unavailable: the trial must not start
-    /// before the record is committed. Returns false if the worker stops first.
+    /// Records which run is on trial. Returns false if the worker stops first.
+    ///
+    /// The trial must not start before this record is committed, so a database error is retried.
     async fn note(&mut self, state: &mut ClaimState, run_id: Option<Uuid>) -> bool {
         loop {
             let noted = match state.connection(&self.session).await {

@@ -1,5 +1,5 @@
-//! Records that the database does not store for now. The writer sets them aside, with all later records of their runs, so
-//! that other runs do not wait for them.
+//! Deferred records, which the database does not store for now. The writer also defers all later
+//! records of their runs, so that other runs do not wait for them.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -10,31 +10,33 @@ use uuid::Uuid;
 use crate::engine::group_commit::WriteItem;
 use crate::store::session::WAIT_OF_A_BATCH;
 
-/// The pause before the first new try of a run. It doubles, up to [`LAST_PAUSE`].
+/// The pause before the first retry of a run. It doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A try that takes so long delays other records noticeably. A wait for a lock ends sooner, after [`WAIT_OF_A_BATCH`].
+/// A retry that takes this long delays other records noticeably. A wait for a lock ends sooner,
+/// after [`WAIT_OF_A_BATCH`].
 const SLOW: Duration = WAIT_OF_A_BATCH.saturating_mul(2);
 
-/// After a slow try that failed, no slow run is tried for so many times as long as the try took, and at most for
-/// [`LONGEST_REST`]. Tries that end at the server's time limit would otherwise take most of the writer's time.
+/// After a slow retry fails, no slow run is retried for [`REST`] times its duration, at most
+/// [`LONGEST_REST`]. Otherwise retries that end at the server's time limit would take most of the
+/// writer's time.
 const REST: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(90);
 
-/// The records that are set aside, by run.
+/// The deferred records by run.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredWrites {
     runs: HashMap<Uuid, Waiting>,
-    /// No slow run is tried before this instant.
+    /// No slow run is retried before this instant.
     rests_until: Option<Instant>,
 }
 
-/// The records of one run, in their order.
+/// The deferred records of one run, in order.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) entries: VecDeque<WriteItem>,
-    /// How long the last failed try of the run alone took, if there was one.
+    /// How long the last failed try took. `None` if this run has not failed alone.
     took: Option<Duration>,
     pause: Duration,
     due: Instant,
@@ -45,19 +47,19 @@ impl DeferredWrites {
         self.runs.is_empty()
     }
 
-    /// Whether records of this run are set aside.
+    /// Whether records of this run are deferred.
     pub(crate) fn has(&self, run_id: Uuid) -> bool {
         self.runs.contains_key(&run_id)
     }
 
-    /// Appends an entry to those of its run, if any are set aside.
+    /// Appends an entry to its run, if the run has deferred records.
     pub(crate) fn append(&mut self, entry: WriteItem) {
         if let Some(waiting) = self.runs.get_mut(&entry.run_id()) {
             waiting.entries.push_back(entry);
         }
     }
 
-    /// Sets an entry aside that has failed alone, after a try that `took` this long.
+    /// Defers an entry that failed alone, in a try that took this long.
     pub(crate) fn set(&mut self, entry: WriteItem, took: Duration) {
         let now = Instant::now();
         if took >= SLOW && self.rests_until.is_none_or(|until| until <= now) {
@@ -66,7 +68,7 @@ impl DeferredWrites {
         self.insert(entry, Some(took), FIRST_PAUSE);
     }
 
-    /// Sets an entry aside that has failed only with others.
+    /// Defers an entry that failed only together with others.
     pub(crate) fn set_untried(&mut self, entry: WriteItem) {
         self.insert(entry, None, Duration::ZERO);
     }
@@ -77,19 +79,19 @@ impl DeferredWrites {
         self.runs.entry(entry.run_id()).or_insert(waiting).entries.push_back(entry);
     }
 
-    /// When the next run is to be tried.
+    /// When the next run is due for a retry.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.next().map(|(_, due)| due)
     }
 
-    /// Takes the entries of the run that is to be tried next.
+    /// Removes the run that is due next and returns its entries.
     pub(crate) fn take(&mut self) -> Option<(Uuid, Waiting)> {
         let (run_id, _) = self.next()?;
         self.runs.remove_entry(&run_id)
     }
 
-    /// The run that is due first. Of several, a quick one, and of slow ones the one whose own pause ended first: after a rest
-    /// all of them are due at once.
+    /// The run that is due first. Among equals, quick runs come first; among slow ones, the run
+    /// whose own pause ended first, because a rest makes all of them due at once.
     fn next(&self) -> Option<(Uuid, Instant)> {
         let due = |waiting: &Waiting| match self.rests_until {
             Some(until) if waiting.is_slow() => waiting.due.max(until),
@@ -100,8 +102,10 @@ impl DeferredWrites {
         first.map(|(run_id, waiting)| (*run_id, due(waiting)))
     }
 
-    /// Puts back what is left of a run after a new try. If the try succeeded, the reason of the others may be gone, and they are
-    /// due: the quick ones, and if the run was a slow one, all. If it failed, the next pause of the run is twice as long.
+    /// Puts back the remaining entries of a run after a retry.
+    ///
+    /// After a success, the cause may be gone, so the quick runs become due. If the run was slow,
+    /// the slow ones become due too. After a failure, the run's next pause doubles.
     pub(crate) fn tried(&mut self, run_id: Uuid, tried: Waiting) {
         match self.runs.get_mut(&run_id) {
             Some(waiting) => {
@@ -121,7 +125,7 @@ impl DeferredWrites {
         }
     }
 
-    /// Makes all runs due, and their next pauses short: little time is left.
+    /// Makes all runs due and shortens their next pauses, because the worker stops soon.
     pub(crate) fn hasten(&mut self) {
         self.make_due(true);
         self.runs.values_mut().for_each(|waiting| waiting.pause = FIRST_PAUSE / 4);

@@ -1,7 +1,8 @@
-//! How a workflow's body is polled, and when the run leaves its worker.
+//! Polls a workflow's body, and decides when the run leaves its worker.
 //!
-//! A run that only waits need not stay: parked, it holds no slot, no connection and no memory, and whoever claims it later replays it. That costs some
-//! statements and the reading of its record, so a run lingers for a short while where it takes the slot of nobody.
+//! A waiting run can be suspended: it then uses no slot, no connection and no memory. The next
+//! claim replays it, which costs some statements and reads its history. Therefore a waiting run
+//! stays resident for a short time, while no other run needs its slot.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,17 +28,19 @@ use crate::model::settle::Outcome;
 use crate::store::wait::Waits;
 use crate::worker::in_flight::InFlight;
 
-/// A sleep shorter than this is not worth leaving the worker for, even where others want the slot: parking, claiming and replaying take as long.
+/// A shorter sleep stays resident even if other runs need the slot: a suspension, a claim and a
+/// replay take as long.
 const RESIDENT: Duration = Duration::from_millis(300);
 
-/// A run that waits for more things than these does not linger: whenever one of them has come, each looks by itself.
+/// A run that waits for more things is not resident: each wake-up makes every wait poll the
+/// database.
 const MOST_LOOKS: usize = 8;
 
-/// How long recorded results may wait for their turn while nothing works, before the run counts as diverged. A workflow that awaits something of
-/// its own in between is not stalled, only slow.
+/// How long recorded results may wait for their turn while nothing works, before the run counts as
+/// diverged. A workflow may await something of its own in between, and is then only slow.
 pub(crate) const STALLED: Duration = Duration::from_secs(5);
 
-/// Polls a workflow until it ends, waits without working, or cannot go on.
+/// Polls a workflow until it ends, is suspended, or must stop.
 pub(crate) async fn drive(
     executor: &Executor,
     attempt: &Arc<Attempt>,
@@ -68,7 +71,7 @@ pub(crate) async fn drive(
             return Poll::Ready(end_of(unpolled_for_too_long(key)));
         }
         if let Some(last) = kept.last {
-            // Woken then, it looks again.
+            // Registers the timer that wakes this task for another check.
             let _ = passing.is_over(last, cx, || tokio::time::sleep_until(last + UNPOLLED_AFTER));
         }
         match attempt.rest(&kept) {
@@ -91,7 +94,8 @@ pub(crate) async fn drive(
     .await
 }
 
-/// Polls what takes back the steps of a run until it ends, waits for the next try of one, or cannot go on: a run that is to be tried in an hour has no slot.
+/// Polls the compensation of a run until it ends, is suspended, or must stop. A run whose next try
+/// is an hour away then uses no slot.
 pub(crate) async fn drive_undo(executor: &Executor, attempt: &Arc<Attempt>) -> Result<(), AttemptEnd> {
     let mut undo = Box::pin(undo_all(attempt));
     let mut residency_grace = Grace::default();
@@ -112,7 +116,7 @@ pub(crate) async fn drive_undo(executor: &Executor, attempt: &Arc<Attempt>) -> R
     .await
 }
 
-/// How a run that only waits leaves its worker, where it does now.
+/// Returns how a waiting run leaves its worker, or `None` while it stays resident.
 fn leaves(
     executor: &Executor,
     attempt: &Attempt,
@@ -131,10 +135,10 @@ fn leaves(
     over.then(|| parked(waits, &attempt.clock))
 }
 
-/// Grace with something that does not move. It begins anew whenever that has moved: `M` tells one state from the next.
+/// A limit on how long a state may last. It starts again whenever the state `M` changes.
 struct Grace<M>(Option<(M, Limit)>);
 
-/// Ready when patience is over.
+/// Ready when the limit is reached.
 type Limit = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<M> Default for Grace<M> {
@@ -144,7 +148,7 @@ impl<M> Default for Grace<M> {
 }
 
 impl<M: PartialEq> Grace<M> {
-    /// Whether it is over, in this state.
+    /// Whether this state has reached its limit.
     fn is_over<F>(&mut self, moves: M, cx: &mut Context<'_>, limit: impl FnOnce() -> F) -> bool
     where
         F: Future<Output = ()> + Send + 'static,
@@ -159,7 +163,7 @@ impl<M: PartialEq> Grace<M> {
     }
 }
 
-/// Whether a run that only waits stays with its worker.
+/// Whether a waiting run stays resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Residency {
     No,
@@ -185,7 +189,7 @@ fn residency(waits: &[Wait], clock: &Clock, idle_residency: Duration) -> Residen
     }
 }
 
-/// Ends when a run that only waits should leave its worker.
+/// Ends when a waiting run should leave its worker.
 async fn idle_residency(in_flight: Arc<InFlight>, limit: Duration) {
     tokio::select! {
         () = tokio::time::sleep(limit) => {}
@@ -193,7 +197,7 @@ async fn idle_residency(in_flight: Arc<InFlight>, limit: Duration) {
     }
 }
 
-/// How a run that only waits leaves its worker.
+/// Returns how a waiting run leaves its worker.
 fn parked(waits: &[Wait], clock: &Clock) -> AttemptEnd {
     let mut all = Waits::default();
     let mut groups: Vec<&Arc<[Uuid]>> = Vec::new();
@@ -213,7 +217,7 @@ fn parked(waits: &[Wait], clock: &Clock) -> AttemptEnd {
     all.wake_at = all.wake_at.map(|wake_at| clock.stored(wake_at));
     match groups[..] {
         [group] => all.all = group.to_vec(),
-        // The first to be complete wakes the run, so every end of a child is an occasion.
+        // The first complete group wakes the run, so every end of a child must wake it.
         _ => all.any.extend(groups.iter().flat_map(|group| group.iter())),
     }
     match all.wake_at {

@@ -1,4 +1,4 @@
-//! The executor: one task a run, from its claim to its settlement.
+//! The executor: one task per run, from its claim to its settlement.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -49,11 +49,12 @@ use crate::worker::in_flight::{InFlight, Slot, StopOrder, StopSignal};
 use crate::worker::report::hook::FailureHook;
 use crate::worker::report::observers::{Observers, Watch, What};
 
-/// The pause before a suspension that met a transient error is written again. It doubles, up to [`LAST_REPEAT`].
+/// The pause before a suspension is retried after a transient error. It doubles up to
+/// [`LAST_REPEAT`].
 const REPEAT: Duration = Duration::from_millis(200);
 const LAST_REPEAT: Duration = Duration::from_secs(1);
 
-/// What every attempt of a worker shares.
+/// The parts that all attempts of a worker share.
 #[derive(Debug)]
 pub(crate) struct Executor {
     pub(crate) db: Db,
@@ -62,40 +63,42 @@ pub(crate) struct Executor {
     pub(crate) registry: Arc<Registry>,
     pub(crate) liveness: Liveness,
     pub(crate) in_flight: Arc<InFlight>,
-    /// How long a run that only waits stays where there is room.
+    /// How long a waiting run stays resident.
     pub(crate) idle_residency: Duration,
-    /// How many transactional bodies may hold a connection of the pool: it must not be theirs alone.
+    /// Limits how many transactional bodies hold a connection, so that they do not use the whole
+    /// pool.
     pub(crate) transactions: Arc<Semaphore>,
-    /// Told whenever a run has ended that had a permit of a resource.
+    /// Notified when a run with a permit of a resource has ended.
     pub(crate) freed: Freed,
-    /// Told the delay of every run that goes back to a queue, so that the claimer wakes at its instant.
+    /// Receives the delay of every run that is queued again, so that the claimer wakes in time.
     pub(crate) due: tokio::sync::mpsc::UnboundedSender<Duration>,
     pub(crate) on_failure: Option<FailureHook>,
     #[cfg(feature = "logs")]
     pub(crate) logs: Option<Arc<crate::engine::logs::Sink>>,
     pub(crate) observers: Observers,
-    /// Held while a suspension waits for a lock. Suspensions take turns, so that the pool has connections for other runs.
+    /// Locked while a suspension waits for a lock. Suspensions take turns, so that the pool has
+    /// connections for other runs.
     pub(crate) turn: Mutex<()>,
-    /// The number of this worker.
+    /// The id of this worker.
     pub(crate) worker_id: i64,
 }
 
 /// How the body of an attempt ended.
 pub(crate) enum AttemptEnd {
-    /// In an outcome to be settled.
+    /// With an outcome to settle.
     Outcome(Outcome),
-    /// Waiting for what a statement of others brings.
+    /// The run waits for an event outside its worker.
     Suspended(Waits),
-    /// With the input of the next slice, and the time until that.
+    /// The run continues as new, with this input and after this delay.
     Anew(Stored, Duration),
-    /// Completed, and written as that by the transaction of the body.
+    /// Completed. The body's transaction has written the outcome.
     Written,
-    /// Without the lease: nothing more can be written, or nothing is left to write, where the answer to what was written was lost.
+    /// Without the lease: the attempt can write nothing more, or its last write had no answer.
     Lost,
 }
 
 impl Executor {
-    /// Runs a claimed run to the end of its attempt.
+    /// Executes a claimed run until its attempt ends.
     pub(crate) async fn execute(
         self: Arc<Self>,
         mut claimed: Claimed,
@@ -158,7 +161,8 @@ impl Executor {
         self.hint_at_permit();
     }
 
-    /// Lets the claimer look for runs whose permit may be free now. A look in vain costs one claim.
+    /// Makes the claimer scan for runs whose permit may be free now. A scan that finds none costs
+    /// one claim.
     fn hint_at_permit(&self) {
         self.freed.note();
         let _ = self.due.send(Duration::ZERO);
@@ -216,7 +220,7 @@ impl Executor {
         if is_workflow(definition) {
             return drive(self, attempt, invoke(None), timeout).await;
         }
-        // A body that is a run of its own says how far it is under no step's key.
+        // The progress of a job's body has no step key.
         let watch = |work| watched(attempt, "", definition.heartbeat, work);
         if definition.transactional {
             let commit = transaction::Commit::Run { above: claimed.above };
@@ -241,16 +245,18 @@ impl Executor {
         }
     }
 
-    /// Takes back what the steps of the run did, the last first, and ends it as was decided before.
+    /// Compensates the steps of the run, the last first, and ends it with the outcome decided
+    /// before.
     async fn undo(&self, attempt: &Arc<Attempt>, state: RunState) -> AttemptEnd {
         self.liveness.guard().await;
         match Box::pin(drive_undo(self, attempt)).await {
-            // A failed undo would be claimed again at once, for ever: a person decides.
+            // A run with a failed compensation would be claimed again at once, for ever. A person
+            // decides.
             Err(AttemptEnd::Outcome(Outcome::Failed(refused, _))) => {
                 AttemptEnd::Outcome(Outcome::Diverged(refused))
             }
             Err(end) => end,
-            // Why it ends stands in the database, and counts there.
+            // The database already has the reason, and uses that one.
             Ok(()) if state == RunState::Cancelled => AttemptEnd::Outcome(cancelled()),
             Ok(()) => {
                 let failure = Failure::new(FailureKind::Error, "what its steps did is taken back");
@@ -261,8 +267,9 @@ impl Executor {
 
     async fn finish(&self, attempt: &Arc<Attempt>, run: &Run, policy: &RetryPolicy, end: AttemptEnd) {
         if !matches!(end, AttemptEnd::Written | AttemptEnd::Lost) {
-            // Steps that the code has dropped behind their bodies, and commits: the record of a run that has ended or waits takes no more. What holds the lease
-            // is waited for here, in the task of this run alone.
+            // Wait for steps and commits that are still being recorded: a run that has ended or
+            // waits accepts no more records. If a lock on the lease delays them, only this run's
+            // task waits.
             attempt.settled(|_| true).await;
             if attempt.has_ended() {
                 if run.watch.is_some() {
@@ -271,7 +278,7 @@ impl Executor {
                 return;
             }
         }
-        // What a run is parked with may come from its marks.
+        // A suspended run may depend on its markers, so write them first.
         let end = match end {
             AttemptEnd::Suspended(_) | AttemptEnd::Outcome(Outcome::Asleep(_)) => {
                 markers::flush(attempt).await.map_or_else(end_of, |()| end)
@@ -280,7 +287,7 @@ impl Executor {
             AttemptEnd::Outcome(Outcome::Completed(_) | Outcome::Cancelled(_)) | AttemptEnd::Anew(..) => {
                 markers::flush_final(attempt).await.map_or_else(end_of, |()| end)
             }
-            // A replay may follow, which is to say the same again.
+            // A replay may follow, which must read the same markers.
             AttemptEnd::Outcome(_) => markers::flush(attempt).await.map_or_else(end_of, |()| end),
         };
         match end {
@@ -309,9 +316,9 @@ impl Executor {
             Verdict::Requeue { due: Due::At(instant), .. } => {
                 Some(instant.since(attempt.clock.stored(attempt.clock.now())))
             }
-            // Somebody may have resumed it meanwhile.
+            // The run may have been resumed in between.
             Verdict::Pause => Some(Duration::ZERO),
-            // It may have gone back to be undone.
+            // The run may be queued for compensation.
             Verdict::Fail(_) | Verdict::Cancel(_) if is_workflow(attempt.definition) => Some(Duration::ZERO),
             _ => None,
         };
@@ -321,14 +328,14 @@ impl Executor {
         let decided_at = Instant::now();
         let fence = attempt.fence;
         let may_undo = is_workflow(attempt.definition);
-        // Only workflows start others.
+        // Only workflows start other runs.
         let fails = may_undo && matches!(settlement.verdict, Verdict::Fail(_));
         let settled = settled(fence, settlement, claimed, self.db.sealer());
         match self.commit_queue.write(settled.of_saga(may_undo)).await {
             WriteResult::Yes => {
                 if let Some(delay) = due {
-                    // Only now: a look of the claimer before the commit would not find the run, and take it off its list.
-                    // The claimer may be gone, in a shutdown: then nobody needs to wake.
+                    // Send after the commit: a scan of the claimer before it would miss the run. In
+                    // a shutdown the claimer may be gone, and needs no wake-up.
                     let _ = self.due.send(delay.saturating_sub(decided_at.elapsed()));
                 }
                 if fails {
@@ -348,8 +355,12 @@ impl Executor {
         }
     }
 
-    /// Whoever asked has cancelled the children that were there then; this run may have started others since, and can start no more now. What is below one
-    /// that has failed nobody has cancelled. Where this does not come to its end, the request that the run has left is carried out by maintenance.
+    /// Cancels the children of a run that was cancelled or has failed.
+    ///
+    /// A cancel request has already cancelled the children that existed then. The run may have
+    /// started others since, and can start no more now. The children of a failed run are not
+    /// cancelled yet. If this does not finish, maintenance carries out the request that the run has
+    /// left.
     async fn cancel_below(&self, run_id: Uuid, reason: Option<&str>) {
         let cancel = async { cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason).await };
         match Box::pin(with_timeout(STATEMENT_LIMIT, cancel)).await {
@@ -360,8 +371,9 @@ impl Executor {
         }
     }
 
-    /// Fails a run whose end the database refuses, with the refusal as its reason. The run's own failure is left out, because
-    /// its text may be what the database refuses. If this end is refused too, the run is blocked, and then it shows both.
+    /// Fails the run because the database refused to store its outcome. The refusal is the failure.
+    /// The run's own failure is left out, because its text may be the cause of the refusal. If the
+    /// database refuses again, the run is blocked and shows both.
     async fn settle_refused(&self, run: &Run, fence: Fence, reason: Failure, own_failure: Option<String>) {
         let claimed = &run.claimed;
         let failed = Outcome::Failed(reason.clone(), Retry::Never);
@@ -380,7 +392,7 @@ impl Executor {
         }
     }
 
-    /// The database refuses any end of the run, and its body is not to be executed again: the run is blocked.
+    /// Blocks the run because the database refuses every outcome. Its body must not execute again.
     async fn block_refused(&self, run: &Run, fence: Fence, failure: Failure) {
         let claimed = &run.claimed;
         let message = format!(
@@ -407,7 +419,7 @@ impl Executor {
 
     async fn suspend(&self, attempt: &Attempt, waits: &Waits) -> What {
         let is_written = self.until_written(attempt, Detach::Parked(waits)).await;
-        // Something may have come already, so that the run is due at once.
+        // The awaited event may have arrived already, so the run may be due at once.
         let _ = self.due.send(Duration::ZERO);
         if is_written { What::Waiting } else { What::Lost }
     }
@@ -418,7 +430,8 @@ impl Executor {
         if is_written { What::Continued(delay) } else { What::Lost }
     }
 
-    /// Writes what ends the attempt without an outcome, however long the database is away. False where it was not, as far as the database says.
+    /// Writes how the attempt left its worker, and retries as long as the database is unavailable.
+    /// Returns false if the write failed or found no lease.
     async fn until_written(&self, attempt: &Attempt, parting: Detach<'_>) -> bool {
         let (mut takes_turns, mut pause) = (false, REPEAT);
         loop {
@@ -455,23 +468,23 @@ fn settled(fence: Fence, settlement: Settlement, claimed: &Claimed, sealer: &Sea
     Settled::new(fence, settlement, sealer).below(claimed.above)
 }
 
-/// A claimed run, its input as its code reads it, and what observers are told of it.
+/// A claimed run, its decrypted input, and its watch for observers.
 pub(crate) struct Run {
     pub(crate) claimed: Claimed,
     pub(crate) input: Arc<str>,
     pub(crate) watch: Option<Box<Watch>>,
 }
 
-/// What of a run its code reads.
+/// The decrypted content of a run that its code reads.
 #[derive(Default)]
 struct Opened {
     input: String,
     steps: Vec<Recorded>,
-    /// Why the run is not to run at all: it is a node of a graph, and stands under a condition that does not hold.
+    /// Why the run must not execute: it is a node of a graph whose condition is not met.
     unmet: Option<Failure>,
 }
 
-/// Takes the input and the steps of a run out, as its code reads them.
+/// Takes the input and the steps out of a claimed run and decrypts them.
 fn opened(claimed: &mut Claimed, sealer: &Sealer) -> Result<Opened, PayloadError> {
     let content = &mut claimed.content;
     let (input, steps) = (std::mem::take(&mut content.input), std::mem::take(&mut content.steps));
@@ -489,7 +502,7 @@ enum Detach<'a> {
 }
 
 impl Detach<'_> {
-    /// False where the lease is lost.
+    /// Returns false if the lease is lost.
     async fn write(&self, connection: &mut PgConnection, attempt: &Attempt) -> Result<bool, sqlx::Error> {
         match self {
             Self::Parked(waits) => {
@@ -509,7 +522,7 @@ impl Detach<'_> {
     }
 }
 
-/// Polls work until it ends, or stops the attempt and so never ends by itself.
+/// Polls work until it ends or the attempt stops.
 async fn unless_stopped<T>(attempt: &Attempt, work: impl Future<Output = T>) -> Result<T, StopReason> {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
@@ -548,7 +561,7 @@ pub(crate) fn outcome(attempt: &Attempt, finished: Finished) -> Outcome {
     }
 }
 
-/// The end of a node whose condition does not hold, or is none.
+/// The outcome of a node whose condition is not met or is invalid.
 fn not_to_run(unmet: Failure) -> Outcome {
     match unmet.kind {
         FailureKind::Skipped => Outcome::Cancelled(unmet),
@@ -560,7 +573,6 @@ fn cancelled() -> Outcome {
     Outcome::Cancelled(cancel::failure(None))
 }
 
-/// Waits for an order to stop.
 async fn wait_for_stop(stop_signal: &StopSignal) -> AttemptEnd {
     match stop_signal.wait().await {
         StopOrder::Cancel => AttemptEnd::Outcome(cancelled()),
@@ -570,7 +582,7 @@ async fn wait_for_stop(stop_signal: &StopSignal) -> AttemptEnd {
     }
 }
 
-/// Why a run is blocked if its row in `ready` names another job than the run itself.
+/// The failure for a run whose row in `ready` names another job than the run itself.
 pub(crate) fn unknown_job(job: &str) -> Failure {
     Failure::new(
         FailureKind::Setup,

@@ -1,4 +1,4 @@
-//! From a claimed run to its end: the task of a run, and the writers of what it records.
+//! Executes a claimed run: the task of the run, and the writers of its records.
 
 pub(crate) mod deferred_writes;
 pub(crate) mod drive;

@@ -1,4 +1,4 @@
-//! Who is told what has become of an attempt, after the commit: the observers, and the failure hook.
+//! Reports the outcome of an attempt to the observers and the failure hook, after the commit.
 
 use super::executor::{Executor, Run};
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
@@ -16,7 +16,7 @@ const LEASE_LOST: &str = "lease lost: another attempt owns the run or has ended 
                           or its network is cut: look at the heartbeat";
 
 impl Run {
-    /// Tells observers how the attempt has ended.
+    /// Reports the end of the attempt to the observers.
     pub(crate) fn ended(&self, what: What) {
         if let Some(watch) = &self.watch {
             watch.ended(what);
@@ -25,7 +25,10 @@ impl Run {
 }
 
 impl Executor {
-    /// Tells what was decided about an attempt, and is committed. A workflow may have gone back to be undone first, and then ends as was decided before.
+    /// Reports a committed decision about an attempt.
+    ///
+    /// A failed or cancelled workflow may be queued for compensation first, so the state is read
+    /// from the database.
     pub(crate) async fn tell_committed(&self, run: &Run, decided: What, may_undo: bool) {
         let is_open = match decided {
             What::Failed(_) => may_undo,
@@ -39,7 +42,8 @@ impl Executor {
         self.tell(run, what).await;
     }
 
-    /// Tells of an attempt whose settlement met no lease. The acknowledgement of a commit may have been lost, and what stands there be of this attempt.
+    /// Reports an attempt whose settlement found no lease. The answer to its commit may have been
+    /// lost, so the database may contain this attempt's own outcome.
     pub(crate) async fn tell_lost(&self, run: &Run, decided: Option<What>) {
         let is_asked = run.watch.is_some() || matches!(decided, Some(What::Failed(_)));
         let what = if is_asked { self.found(run).await } else { What::Lost };
@@ -49,7 +53,7 @@ impl Executor {
         self.tell(run, what).await;
     }
 
-    /// Tells what has become of an attempt.
+    /// Reports the end of an attempt to the observers and, if the run failed, to the hook.
     pub(crate) async fn tell(&self, run: &Run, what: What) {
         if run.watch.is_some() {
             run.ended(what.clone());
@@ -59,12 +63,12 @@ impl Executor {
         }
     }
 
-    /// What has become of an attempt without its lease, as far as the database says.
+    /// Reads from the database how an attempt without its lease ended.
     pub(crate) async fn found(&self, run: &Run) -> What {
         self.ending_of(&run.claimed).await.ok().flatten().unwrap_or(What::Lost)
     }
 
-    /// Tells the hook of a run that has failed.
+    /// Calls the hook for a failed run.
     async fn tell_hook(&self, hook: &FailureHook, run: &Run, failure: Failure) {
         let claimed = &run.claimed;
         let last = async { progress::last(&mut *self.db.acquire().await?, claimed.run_id, "").await };
@@ -98,7 +102,7 @@ impl Executor {
         hook.tell(failed).await;
     }
 
-    /// How the run has ended, if it has in this attempt.
+    /// Returns the run's outcome if this attempt ended it.
     async fn ending_of(&self, claimed: &Claimed) -> Result<Option<What>, sqlx::Error> {
         let info =
             async { inspect::run(&mut *self.db.acquire().await?, claimed.run_id, self.db.sealer()).await };

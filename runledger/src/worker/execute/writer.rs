@@ -1,4 +1,5 @@
-//! The writers of the commit queue: one connection each, one statement a kind and batch.
+//! The writers of the commit queue. Each has one connection, and writes one statement per kind of
+//! record and batch.
 
 use std::time::Duration;
 
@@ -22,35 +23,35 @@ use crate::store::session::{WAIT_OF_A_BATCH, WAIT_OF_ONE, wait_for_locks};
 use crate::store::settle::{Batch, Settled, settle};
 use crate::store::signal::{SignalTake, SignalTakeResult, take};
 
-/// The largest batch: beyond it a statement takes longer than the commits that it saves.
+/// The largest batch. For a larger one, the statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 512;
 
-/// The most bytes of payloads in one statement, unless a single item has more: PostgreSQL takes no message above 1 GB,
-/// and the server would need more time for it than a statement has.
+/// The most payload bytes in one statement, unless a single item is larger. PostgreSQL accepts no
+/// message above 1 GB, and the server would need longer for it than a statement may take.
 const MAX_BYTES: usize = 32 << 20;
 
-/// The pause before a batch that met a transient error is sent again; it doubles up to [`LAST_PAUSE`].
+/// The pause before a batch is retried after a transient error. It doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How many entries of one run that is set aside are written before others have their turn.
+/// How many deferred entries of one run are written before other runs have their turn.
 const ENTRIES_OF_A_TURN: usize = 100;
 
-/// After so many runs in a row have failed alone, the rest of a batch is set aside without a try of its own: a table may be
-/// locked, or the server slow.
+/// After this many runs in a row have failed alone, the writer defers the rest of a batch without
+/// trying it: a table may be locked, or the server slow.
 const SET_ASIDE_IN_A_ROW: u32 = 3;
 
-/// After a batch has met so many conflicts, or refusals of a server that writes nothing for now, its records are written one by
-/// one. A trigger may raise them for one of the records.
+/// After this many conflicts, or refusals of a server that writes nothing for now, the records of a
+/// batch are written one by one. A trigger may raise these errors for one of the records.
 const REFUSALS_OF_A_BATCH: u32 = 3;
 
-/// After a batch has lost so many sessions, its records are written one by one. A trigger may end the session for one of
-/// them, or an operator may end slow statements.
+/// After this many lost sessions, the records of a batch are written one by one. A trigger may end
+/// the session for one of them, or an operator may end slow statements.
 const SESSIONS_OF_A_BATCH: u32 = 3;
 
 /// Writes entries until the commit queue is closed and empty.
 ///
-/// When the worker has `stopped`, the writer tries at once what is set aside.
+/// When the worker has `stopped`, the writer retries deferred entries at once.
 pub(crate) async fn write(
     session: Session,
     mut entries: mpsc::Receiver<WriteItem>,
@@ -69,7 +70,7 @@ pub(crate) async fn write(
     let mut batch = Vec::with_capacity(MAX_BATCH);
     let (mut is_open, mut is_stopped) = (true, false);
     while is_open || !writer.aside.is_empty() {
-        // Neither branch comes first: runs that are set aside and the others take turns.
+        // Neither branch has priority: deferred runs and the others take turns.
         tokio::select! {
             () = due(writer.aside.due()) => writer.try_next_aside().await,
             () = is_set(&mut stopped), if !is_stopped => {
@@ -85,7 +86,7 @@ pub(crate) async fn write(
 }
 
 async fn is_set(stopped: &mut watch::Receiver<bool>) {
-    // Without a sender, too, the worker is at its end.
+    // A dropped sender also means that the worker ends.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
@@ -108,7 +109,7 @@ struct Writer {
     aside: DeferredWrites,
 }
 
-/// An item of one kind, with the way to acknowledge it.
+/// An item of one kind, and the channel that acknowledges it.
 type Item<T> = (Box<T>, oneshot::Sender<WriteResult>);
 
 impl Writer {
@@ -133,7 +134,7 @@ impl Writer {
         Box::pin(self.all::<Settled>(settled)).await;
     }
 
-    /// Tries the entries of one run that are set aside.
+    /// Tries the deferred entries of one run.
     async fn try_next_aside(&mut self) {
         let Some((run_id, mut waiting)) = self.aside.take() else { return };
         self.is_alone = true;
@@ -151,17 +152,19 @@ impl Writer {
     /// Writes items of one kind.
     async fn all<T: Writable>(&mut self, items: Vec<Item<T>>) {
         let mut items: Vec<Item<T>> = items.into_iter().filter_map(|item| self.not_aside(item)).collect();
-        // One order for all writers of all processes: statements that lock many leases do not meet crosswise. What one run has sent stays in its order.
+        // All writers of all processes lock leases in this order, so that they do not deadlock. The
+        // sort is stable: the items of one run stay in order.
         items.sort_by_key(|(item, _)| item.fence().run_id);
         while let Some(n_items) = n_that_fit(items.iter().map(|(item, _)| item.n_bytes())) {
             let rest = items.split_off(n_items);
             self.at_once(items).await;
-            // Later items of a run whose first ones were set aside join these.
+            // If the first items of a run were deferred, its later ones follow them.
             items = rest.into_iter().filter_map(|item| self.not_aside(item)).collect();
         }
     }
 
-    /// Returns the item, unless records of its run are set aside: then the item joins them.
+    /// Returns the item. If records of its run are deferred, defers the item too and returns
+    /// `None`.
     fn not_aside<T: Writable>(&mut self, item: Item<T>) -> Option<Item<T>> {
         if self.aside.has(item.0.fence().run_id) {
             self.aside.append(T::ENTRY(item.0, item.1));
@@ -170,8 +173,8 @@ impl Writer {
         Some(item)
     }
 
-    /// Writes items of one kind in one statement. If the database refuses it and some of them may be at fault, they are
-    /// written one by one, so that such an item fails or waits alone.
+    /// Writes items of one kind in one statement. If the database refuses it and single items may
+    /// be at fault, writes them one by one, so that a faulty item fails or waits alone.
     async fn at_once<T: Writable>(&mut self, items: Vec<Item<T>>) {
         let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
         let began = Instant::now();
@@ -196,7 +199,7 @@ impl Writer {
         }
     }
 
-    /// Writes items of one kind one by one, so that one that is at fault fails or waits alone.
+    /// Writes items of one kind one by one, so that a faulty item fails or waits alone.
     async fn one_by_one<T: Writable>(&mut self, items: Vec<Item<T>>) {
         let (was_alone, mut n_set_aside) = (std::mem::replace(&mut self.is_alone, true), 0);
         for item in items {
@@ -212,8 +215,10 @@ impl Writer {
         self.is_alone = was_alone;
     }
 
-    /// Sends a batch until the database has an answer, or an error that may concern only some of its runs. Repeating it is
-    /// safe: its items are idempotent under their fence.
+    /// Sends a batch until the database answers, or reports an error that may concern only some
+    /// runs.
+    ///
+    /// Retries are safe: the items are idempotent under their fence.
     async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<WriteResult>, sqlx::Error> {
         // A record that is alone may have been sent before.
         let (mut pause, mut is_repeated, mut may_be_own) = (FIRST_PAUSE, self.is_alone, true);
@@ -230,8 +235,8 @@ impl Writer {
             };
             is_repeated = true;
             if is_unique_violation(&error) && std::mem::take(&mut may_be_own) {
-                // Written before, by a commit whose acknowledgement was lost. That commit has ended, so the next try sees
-                // what it wrote.
+                // An earlier commit wrote the record, but its answer was lost. That commit has
+                // ended, so the next try sees its rows.
                 continue;
             }
             if may_concern_some_runs(&error) {
@@ -239,7 +244,7 @@ impl Writer {
                 n_refused += 1;
                 if !may_concern_all || self.is_alone || n_refused == REFUSALS_OF_A_BATCH {
                     if may_concern_all {
-                        // It may lead to a server that has become a standby.
+                        // The connection may lead to a server that has become a standby.
                         self.connection = None;
                     }
                     return Err(error);
@@ -269,7 +274,8 @@ impl Writer {
                 self.session.open_writer().await.map(|connection| none.insert(connection))
             }
         };
-        // Asked once there is a connection: whoever opened the first one to the promoted server has noted that before.
+        // Check after the connection is open: the first connection to a promoted server sets this
+        // flag.
         if self.session.is_overtaken() {
             return Ok(vec![WriteResult::LeaseLost; items.len()]);
         }
@@ -283,7 +289,7 @@ impl Writer {
     }
 }
 
-/// What the commit queue writes: of each item of a batch, what became of it.
+/// A kind of item in the commit queue. A write returns one result per item.
 trait Writable: CommitItem + Sync {
     /// The bytes of its payloads.
     fn n_bytes(&self) -> usize;
@@ -398,14 +404,15 @@ impl Writable for Settled {
     ) -> Result<Vec<WriteResult>, sqlx::Error> {
         let Batch { written, owed } = settle(connection, items).await?;
         wakes.owe(owed);
-        // The first try may have succeeded without an acknowledgement, while another transaction kept a parent locked.
+        // The first try may have succeeded without an answer, while another transaction locked a
+        // parent.
         let unheard = items.iter().filter(|item| is_repeated && !written.contains(&item.fence));
         wakes.owe(unheard.filter_map(|item| item.parent_to_wake()));
         Ok(fenced(items.iter().map(|item| written.contains(&item.fence)).collect()))
     }
 }
 
-/// How many items of these sizes one statement takes, from the first on. None where there are none.
+/// How many of the first items fit into one statement. `None` if there are no items.
 fn n_that_fit(sizes: impl Iterator<Item = usize>) -> Option<usize> {
     let (mut n_items, mut n_bytes) = (0, 0);
     for size in sizes {
@@ -418,7 +425,7 @@ fn n_that_fit(sizes: impl Iterator<Item = usize>) -> Option<usize> {
     (n_items > 0).then_some(n_items)
 }
 
-/// What became of items that are written where their fence holds.
+/// The results of items that are written only if their fence is valid.
 fn fenced(held: Vec<bool>) -> Vec<WriteResult> {
     held.into_iter().map(|held| if held { WriteResult::Yes } else { WriteResult::LeaseLost }).collect()
 }
@@ -453,7 +460,7 @@ mod tests {
         assert_eq!(n_that_fit([1, 2, 3].into_iter()), Some(3));
     }
 
-    /// The server that was promoted has the lease, and may lack a record that this one rests on.
+    /// The promoted server has the lease, but may lack a record that this one depends on.
     #[tokio::test(start_paused = true)]
     async fn what_was_in_hand_when_a_promoted_server_took_over_is_written_nowhere() {
         let db = Db::nowhere().within(Arc::new(ServerEpoch::over()));

@@ -1,4 +1,5 @@
-//! The failure hook: code of the application, after the commit with which a run has failed. Whatever it does, the run has failed.
+//! The failure hook: application code that runs after a failed run is committed. It cannot change
+//! the outcome.
 
 use std::fmt;
 use std::future::Future;
@@ -12,12 +13,12 @@ use crate::connection::code_context::CodeContext;
 use crate::connection::panic::{Caught, contained};
 use crate::definition::failed::FailedRun;
 
-/// How long a hook may take: it keeps the slot of its run meanwhile.
+/// How long a hook may run. The run keeps its slot during that time.
 pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 
 type Told = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What an app does when a run has failed.
+/// The hook of an app for failed runs.
 #[derive(Clone)]
 pub(crate) struct FailureHook(Arc<dyn Fn(FailedRun) -> Told + Send + Sync>);
 
@@ -30,7 +31,7 @@ impl FailureHook {
         Self(Arc::new(move |failed| Box::pin(hook(failed))))
     }
 
-    /// Tells it of a run. Returns in bounded time, unless it blocks its thread.
+    /// Calls the hook for a run. Returns within [`LONGEST`], unless the hook blocks its thread.
     pub(crate) async fn tell(&self, failed: FailedRun) {
         let (run_id, job) = (failed.run_id, failed.job.clone());
         let told = match contained(|| (self.0)(failed)) {
@@ -47,7 +48,8 @@ impl FailureHook {
             }
         };
         if let Err(failure) = told {
-            // What it said may be what the run has failed with; the program's own panic hook has been told.
+            // Do not log the panic message: it may contain the run's failure, which may be
+            // encrypted. The program's own panic hook has already received it.
             let location = failure.location.as_deref().unwrap_or_default();
             tracing::error!(%run_id, job, location, "the failure hook panicked");
         }

@@ -1,7 +1,10 @@
-//! The way from attempts to observers: a bounded channel and a thread for each, so that none holds up a run, the runtime or another observer.
+//! Delivers events of attempts to observers.
+//!
+//! Each observer has a bounded channel and a thread, so it delays no run, no runtime thread and no
+//! other observer.
 //!
 //! ```text
-//! executor ── Watch (one an attempt) ──> Line (try_send, or counted as missed) ──> thread ──> Observer
+//! executor ── Watch (per attempt) ──> Line (try_send or count as missed) ──> thread ──> Observer
 //! ```
 
 use std::fmt;
@@ -20,10 +23,10 @@ use crate::model::version::parts;
 use crate::store::claim::Claimed;
 use crate::worker::observer::{AttemptEvent, Observer};
 
-/// Events that may wait for an observer: a tenth of a second of the fastest worker, and a bound on memory.
+/// Events that may wait for one observer: 100 ms of the fastest worker. Also the bound on memory.
 const DEPTH: usize = 4096;
 
-/// The observers of an app, before it starts.
+/// The observers of an app before the worker starts.
 #[derive(Default)]
 pub(crate) struct Given(Vec<Box<dyn Observer>>);
 
@@ -39,7 +42,7 @@ impl fmt::Debug for Given {
     }
 }
 
-/// The way to the observers of a worker. Cloning is cheap.
+/// The channels to the observers of a worker. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct Observers(Option<Arc<Inner>>);
 
@@ -49,19 +52,19 @@ struct Inner {
     lines: Vec<Line>,
 }
 
-/// The way to one observer.
+/// The channel to one observer.
 #[derive(Debug)]
 struct Line {
     sender: mpsc::Sender<Message>,
-    /// How many events were dropped that it has not been told of.
+    /// Dropped events that were not reported to the observer yet.
     n_missed: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 enum Message {
-    /// So many events were dropped before this one.
+    /// An event, and how many events were dropped before it.
     Event(u64, Arc<Event>),
-    /// There is nothing more to tell.
+    /// No event follows.
     End,
 }
 
@@ -71,7 +74,7 @@ struct Event {
     what: What,
 }
 
-/// What has become of an attempt.
+/// An event in the life of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
     Started,
@@ -89,7 +92,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// What a verdict says, once it is committed.
+    /// The event for a committed verdict.
     pub(crate) fn of(verdict: &Verdict) -> Self {
         match verdict {
             Verdict::Complete(_) => Self::Completed,
@@ -108,10 +111,11 @@ impl What {
 }
 
 impl Observers {
-    /// Starts the threads. Each ends when it is told so, or when nobody is left to tell anything.
+    /// Starts one thread per observer. A thread ends on `Message::End`, or when all senders are
+    /// dropped.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub(crate) fn start(given: Given, worker: &str) -> Result<Self, std::io::Error> {
         if given.0.is_empty() {
             return Ok(Self(None));
@@ -120,7 +124,7 @@ impl Observers {
         Ok(Self(Some(Arc::new(Inner { worker: worker.into(), lines }))))
     }
 
-    /// Watches an attempt, where anybody observes.
+    /// Starts watching an attempt. `None` without observers.
     pub(crate) fn watch(&self, claimed: &Claimed, worker_id: i64) -> Option<Box<Watch>> {
         let inner = self.0.as_ref()?;
         let (job, version) = parts(&claimed.lane.job);
@@ -144,7 +148,7 @@ impl Observers {
         Some(Box::new(watch))
     }
 
-    /// Lets observers take what waits for them, up to this instant.
+    /// Waits until the observers have received all events, up to the deadline.
     pub(crate) async fn end(&self, deadline: Instant) {
         for line in self.0.iter().flat_map(|inner| &inner.lines) {
             if timeout_at(deadline, line.end()).await.is_err() {
@@ -175,24 +179,25 @@ impl Line {
             Err(TrySendError::Full(_)) => {
                 self.n_missed.fetch_add(n_missed + 1, Ordering::Relaxed);
             }
-            // The worker has ended without it.
+            // A closed channel means that the worker ended without this observer.
             Ok(()) | Err(TrySendError::Closed(_)) => {}
         }
     }
 
     async fn end(&self) {
-        // It has ended already where this fails.
+        // The send fails if the observer has already ended.
         let _ = self.sender.send(Message::End).await;
         self.sender.closed().await;
     }
 }
 
-/// The thread of an observer.
+/// The body of an observer's thread.
 fn deliver(observer: Box<dyn Observer>, mut told: mpsc::Receiver<Message>, n_missed: &AtomicU64) {
     loop {
         let message = match told.try_recv() {
             Err(TryRecvError::Empty) => {
-                // Nothing may come that would tell of these.
+                // Report the dropped events now: there may be no further event that carries their
+                // number.
                 miss(&*observer, n_missed.swap(0, Ordering::Relaxed));
                 told.blocking_recv()
             }
@@ -214,10 +219,11 @@ fn miss(observer: &dyn Observer, n_events: u64) {
     }
 }
 
-/// Calls an observer: a panic of it is its own affair.
+/// Calls an observer and contains its panics.
 fn call(code: impl FnOnce()) {
     if let Err(failure) = contained(code) {
-        // What it said may be what a run has failed with; the program's own panic hook has been told.
+        // Do not log the panic message: it may contain the run's failure, which may be encrypted.
+        // The program's own panic hook has already received it.
         let location = failure.location.as_deref().unwrap_or_default();
         tracing::error!(location, "an observer panicked");
     }
@@ -243,7 +249,9 @@ impl Event {
     }
 }
 
-/// What observers are told of one attempt: that it has started, and once how it has ended. One that is dropped before, with its task or in a panic of ours, is lost.
+/// Reports one attempt to the observers: its start, and its end once. If the watch is dropped
+/// before the end, because its task was dropped or the engine panicked, it reports the attempt as
+/// lost.
 #[derive(Debug)]
 pub(crate) struct Watch {
     observers: Arc<Inner>,

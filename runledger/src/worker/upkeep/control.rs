@@ -1,4 +1,4 @@
-//! The control connection: it holds the session lock, and listens.
+//! The control connection: it holds the session lock and receives notifications.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,31 +18,32 @@ use crate::worker::in_flight::{InFlight, StopOrder};
 /// The channel on which an enqueue wakes sleeping workers.
 const READY: &str = "runledger_ready";
 
-/// The channel which says that a running run is to be cancelled.
+/// The channel for requests to cancel a running run.
 const CANCEL: &str = "runledger_cancel";
 
-/// The channel which says that a running run is to be paused.
+/// The channel for requests to pause a running run.
 const PAUSE: &str = "runledger_pause";
 
-/// The channel on which resident runs hear that what they may wait for has come.
+/// The channel that wakes resident runs when something they may wait for has arrived.
 const NUDGE: &str = "runledger_nudge";
 
 const CHANNELS: [&str; 4] = [READY, CANCEL, PAUSE, NUDGE];
 
-/// How often the connection is asked whether it lives and has the lock.
+/// How often the worker checks that the connection is alive and holds the lock.
 const ASK: Duration = Duration::from_secs(15);
 
-/// The pause before a lost connection is tried again.
+/// The pause before a lost connection is opened again.
 const RECONNECT: Duration = Duration::from_millis(200);
 
-/// A connection with the session lock of a worker, listening.
+/// A connection that holds a worker's session lock and listens.
 pub(crate) struct Control {
     listener: PgListener,
     worker_id: i64,
 }
 
 impl Control {
-    /// Connects, takes the lock and listens. None where another session holds the worker's key.
+    /// Connects, takes the lock and listens. Returns `None` if another session holds the worker's
+    /// lock.
     pub(crate) async fn open(
         options: &PgConnectOptions,
         worker_id: i64,
@@ -55,7 +56,7 @@ impl Control {
         Ok(Some(Self { listener, worker_id }))
     }
 
-    /// Listens until told to stop; closing the connection frees the lock.
+    /// Listens until the worker stops. Closing the connection frees the lock.
     pub(crate) async fn listen(
         mut self,
         options: PgConnectOptions,
@@ -76,7 +77,7 @@ impl Control {
                         }
                         continue;
                     }
-                    // Made anew without telling us, or refused the lock before.
+                    // The listener reconnected silently, or did not get the lock before.
                     Ok(false) => Ok(None),
                     Err(error) => self.replace(&options, &error, &outage).await,
                 },
@@ -101,7 +102,7 @@ impl Control {
                         wake.notify_one();
                     }
                 }
-                // The connection was lost and made anew: the lock with it, and every notification in between.
+                // The listener reconnected: the lock and all notifications in between are lost.
                 Ok(None) => {
                     self.relock().await;
                     wake.notify_one();
@@ -109,15 +110,15 @@ impl Control {
                 Err(error) => {
                     warn_outage!(&outage, %error, "the control connection is lost; runs are found by polling until it is back");
                     tokio::time::sleep(RECONNECT).await;
-                    // It may come back by itself, without its lock and without a word.
+                    // The listener may reconnect silently, without its lock.
                     asking.reset_immediately();
                 }
             }
         }
     }
 
-    /// Reads the requests to cancel or pause a run, and orders what they say. A notification alone orders nothing, because
-    /// every role of the database can send one.
+    /// Reads the requests to cancel or pause a run, and orders them. The notification alone is no
+    /// order, because every role of the database can send one.
     async fn look_for_requests(&mut self, in_flight: &InFlight, run_id: Uuid) -> Result<(), sqlx::Error> {
         if !in_flight.has(run_id) {
             return Ok(());
@@ -132,12 +133,13 @@ impl Control {
         Ok(())
     }
 
-    /// Whether this session has the worker's lock. A connection that a firewall has forgotten would be silent for ever, so no answer is one too.
+    /// Whether this session holds the worker's lock. Has a time limit, because a connection that a
+    /// firewall has dropped never answers.
     async fn holds_lock(&mut self) -> Result<bool, sqlx::Error> {
         with_timeout(PING_LIMIT, lock_is_held(&mut self.listener)).await
     }
 
-    /// Another connection in the place of one that does not answer: as if it had been lost and made anew.
+    /// Replaces a connection that does not answer, and reports it as lost.
     async fn replace(
         &mut self,
         options: &PgConnectOptions,
@@ -149,7 +151,7 @@ impl Control {
         Ok(None)
     }
 
-    /// A notification of runs names the worker that it wakes, or none and wakes all.
+    /// A notification names the worker that it wakes. An empty one wakes all.
     fn is_for_us(&self, payload: &str) -> bool {
         payload.is_empty() || payload.parse() == Ok(self.worker_id)
     }
@@ -162,7 +164,8 @@ impl Control {
                     tracing::warn!(%error, "the session lock was taken again, but not noted");
                 }
             }
-            // The old session may live on for a while, as long as the server has not noticed its end: the heartbeat alone counts then.
+            // The old session may live until the server notices its end. Until then only the
+            // heartbeat proves that this worker is alive.
             Ok(false) => tracing::warn!("the session lock is still held by this worker's old session"),
             Err(error) => tracing::warn!(%error, "the session lock was not taken again"),
         }

@@ -1,4 +1,4 @@
-//! What a worker remembers from one heartbeat to the next, and what the silence of other workers proves by it.
+//! Decides from heartbeat replies whether the silence of another worker proves its death.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,51 +12,55 @@ use crate::model::timestamp::Timestamp;
 use crate::store::worker::{HeartbeatReply, Silence};
 use crate::worker::timings::Timings;
 
-/// A database clock that moves by this much more than our own has jumped.
+/// If the database clock moves by this much more than the local one, it has jumped.
 pub(crate) const CLOCK_JUMP: Duration = Duration::from_secs(5);
 
 /// How many late heartbeats are remembered.
 const MOST_HELD_UP: usize = 64;
 
-/// What is remembered from one pulse to the next.
+/// The state that a worker keeps between heartbeat replies.
 #[derive(Default)]
 pub(crate) struct FailureDetector {
     pub(crate) connection: Option<PoolConnection<Postgres>>,
     incarnation: Option<String>,
-    /// When a pulse first came from this incarnation.
+    /// When the first heartbeat reply came from this incarnation of the server.
     known_since: Option<Instant>,
     clocks: Option<(Instant, Timestamp)>,
-    /// Until then silence proves nothing: the clock has jumped, or the server is new.
+    /// Until then silence proves nothing, because the clock jumped or the server is new.
     trust_leases_from: Option<Instant>,
-    /// When heartbeats of ours were carried out late, and by how much: what held them up, a table that somebody had locked, has held up those of others.
+    /// When own heartbeats were executed late, and by how much. The cause, such as a locked table,
+    /// has also delayed the heartbeats of other workers.
     held_up: VecDeque<(Instant, Duration)>,
-    /// When silent workers become suspect, and who they are.
+    /// When the silent workers become suspect, and their ids.
     pub(crate) suspicion: Option<(Instant, Vec<i64>)>,
-    /// The workers that could not be examined, and until when maintenance leaves them out: it must not spend all its time waiting for a locked row.
+    /// Workers that could not be examined, and until when maintenance skips them. Otherwise it
+    /// would spend all its time waiting for a locked row.
     pub(crate) left_out: BTreeMap<i64, Instant>,
     pub(crate) chores: Chores,
-    /// When the nets are to be cast because workers were buried.
+    /// When the next safety sweeps are due because workers were marked dead.
     pub(crate) nets: PlannedNets,
-    /// What operators have said of jobs, as pulses tell it, when it was read last. What a worker reads before its first pulse may be of before.
+    /// The hash of the overrides that the worker read last, from a heartbeat reply. `None`
+    /// before the first reply: overrides that the worker read earlier may be older.
     pub(crate) tunings: Option<String>,
-    /// The same of what they have configured.
+    /// Likewise for configurations.
     pub(crate) configs: Option<String>,
     /// The outages, by the name of the failing operation.
     pub(crate) outages: BTreeMap<&'static str, Outage>,
 }
 
-/// The nets may take a twentieth of the time. The pause between them is at most this long, or twice as long as they take.
+/// Safety sweeps may take 1/20 of the time. The pause between them is at most 30 s, or twice their
+/// duration if that is longer.
 const SHARE: u32 = 20;
 const FURTHEST_APART: Duration = Duration::from_secs(30);
 
-/// How long it is from the nets, which took so long, to the next ones. None if they failed: a wait for a server that
-/// does not answer costs the server nothing.
+/// The pause until the next safety sweeps, after sweeps of this duration. `None` if they failed:
+/// waiting for a server that does not answer costs the server nothing.
 pub(crate) fn until_next_net(took: Option<Duration>, lease: Duration) -> Duration {
     let took = took.unwrap_or_default();
     lease.max((took * SHARE).min(FURTHEST_APART.max(took * 2)))
 }
 
-/// The instants by which the nets are to be cast, in their order: one for each burial.
+/// When safety sweeps are due, in order: one instant per worker marked dead.
 #[derive(Debug, Default)]
 pub(crate) struct PlannedNets(VecDeque<Instant>);
 
@@ -69,20 +73,20 @@ impl PlannedNets {
         self.0.front().copied()
     }
 
-    /// Notes that they are cast now.
+    /// Notes that the sweeps run now.
     pub(crate) fn cast(&mut self, now: Instant) {
         self.0.retain(|due| *due > now);
     }
 }
 
-/// Work that waits until there is nothing more urgent.
+/// Work that waits until nothing is more urgent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chores {
-    /// Waits have come to their limit.
+    /// Waits have reached their limit.
     pub(crate) timers: bool,
-    /// Deadlines are over.
+    /// Deadlines have passed.
     pub(crate) deadlines: bool,
-    /// Cancels of others are left to be carried out.
+    /// Cancel requests remain to be carried out.
     pub(crate) cancels: bool,
 }
 
@@ -92,16 +96,16 @@ impl Chores {
     }
 }
 
-/// What a pulse says of the server.
+/// The changes of the server since the last heartbeat reply.
 pub(crate) struct Change {
-    /// Its clock shows less than before.
+    /// Its clock moved back.
     pub(crate) jumped_back: bool,
-    /// It is another one than at the last pulse.
+    /// It is another incarnation.
     pub(crate) is_new_server: bool,
 }
 
 impl FailureDetector {
-    /// Notes a pulse, and says what has changed since the last one.
+    /// Applies a heartbeat reply, and returns the changes since the last one.
     pub(crate) fn remember(&mut self, reply: &HeartbeatReply, timings: &Timings) -> Change {
         let now = reply.heard;
         let jumped_back = self.clocks.is_some_and(|(_, db_then)| db_then.since(reply.now) > CLOCK_JUMP);
@@ -137,22 +141,25 @@ impl FailureDetector {
         Change { jumped_back, is_new_server }
     }
 
-    /// Notes when a silent worker becomes suspect. The last of several decides: all are examined then.
+    /// Notes when a silent worker becomes suspect. All silent workers are examined at the latest of
+    /// these instants.
     pub(crate) fn suspect(&mut self, worker_id: i64, at: Instant) {
         let (latest, silent) = self.suspicion.get_or_insert((at, Vec::new()));
         *latest = (*latest).max(at);
         silent.push(worker_id);
     }
 
-    /// Whether the silence of a worker is longer than a lease, and its own: without the time for which heartbeats of ours were held up in it.
+    /// Whether a worker has been silent for longer than a lease. Subtracts the time by which own
+    /// heartbeats were late in that period.
     pub(crate) fn is_dead(&self, silence: &Silence, timings: &Timings) -> bool {
         let since = self.held_up.iter().filter(|(at, _)| at.elapsed().as_secs_f64() < silence.seconds);
         let held_up: Duration = since.map(|(_, late)| *late).sum();
         silence.seconds - held_up.as_secs_f64() > timings.lease.as_secs_f64() && self.trusts(silence, timings)
     }
 
-    /// Whether silence is not that of a server which was away, or does not answer us either: the server has been there since the worker took its lock, or
-    /// since this process came to know it, a lease ago.
+    /// Whether silence is evidence, and not the effect of an unavailable server. The server must
+    /// have been there since the worker took its lock, or known to this process for at least a
+    /// lease.
     fn trusts(&self, silence: &Silence, timings: &Timings) -> bool {
         let known = self.known_since.is_some_and(|since| since.elapsed() >= timings.lease)
             && self.incarnation.as_ref() == Some(&silence.incarnation);
@@ -192,7 +199,7 @@ mod tests {
         Silence { seconds: length.as_secs_f64(), lock_is_evidence: true, incarnation: "1".to_owned() }
     }
 
-    /// What a worker has whose heartbeats are acknowledged after these times, and were carried out after these.
+    /// A detector after heartbeats that were acknowledged and executed after these times.
     async fn heard(beats: impl IntoIterator<Item = (Duration, Duration)>) -> FailureDetector {
         let (began, mut detector) = (Instant::now(), FailureDetector::default());
         for (after, gap) in beats {

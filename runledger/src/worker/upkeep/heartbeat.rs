@@ -1,4 +1,5 @@
-//! The heartbeat: on a thread, a runtime and a connection of its own, so that no handler and no full pool can hold it up.
+//! The heartbeat. It has its own thread, runtime and connection, so that no body and no full pool
+//! can delay it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +17,18 @@ use crate::store::worker::{HeartbeatReply, heartbeat};
 use crate::worker::in_flight::{InFlight, StopOrder};
 use crate::worker::timings::Timings;
 
-/// The pause before another connection is tried.
+/// The pause before the next connection attempt.
 const RECONNECT: Duration = Duration::from_millis(200);
 
-/// Sends heartbeats until told to stop.
+/// Sends heartbeats until the worker stops.
 pub(crate) struct Heartbeat {
     pub(crate) options: PgConnectOptions,
     pub(crate) worker_id: i64,
     pub(crate) timings: Timings,
-    /// The runs in hand: orders to them wait for nothing that maintenance does.
+    /// The runs in flight. Orders reach them without waiting for maintenance.
     pub(crate) in_flight: Arc<InFlight>,
-    /// What a heartbeat brought back. A pulse that finds no room is dropped: the next one says the same.
+    /// The replies for maintenance. If the channel is full, a reply is dropped: the next one
+    /// carries the same information.
     pub(crate) replies: mpsc::Sender<HeartbeatReply>,
     /// When the last acknowledged heartbeat was sent.
     pub(crate) acknowledged: watch::Sender<Instant>,
@@ -35,8 +37,8 @@ pub(crate) struct Heartbeat {
     pub(crate) runtime: Handle,
 }
 
-/// Whether the server aborted the statement on a time limit. The session still works; a new session would
-/// also wait for the lock.
+/// Whether the server aborted the statement because of a time limit. The session still works; a new
+/// session would also wait for the lock.
 fn has_run_out_of_time(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     // `lock_not_available`, `query_canceled`
@@ -44,7 +46,7 @@ fn has_run_out_of_time(error: &sqlx::Error) -> bool {
 }
 
 impl Heartbeat {
-    /// Starts the thread. It ends by itself after `stop`, or when the worker is dead.
+    /// Starts the thread. It ends after `stop`, or when the worker is dead.
     pub(crate) fn start(self) -> Result<(), std::io::Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new()
@@ -67,7 +69,7 @@ impl Heartbeat {
                         tracing::info!(n_failures, ?lasted, "heartbeats are acknowledged again");
                     }
                     if alive {
-                        // Nobody waits for it any more: the worker is stopping.
+                        // The send fails if the worker stops and the receiver is gone.
                         let _ = self.acknowledged.send(sent);
                         self.stop_requested(&reply);
                     }
@@ -103,18 +105,19 @@ impl Heartbeat {
             }
         }
         if let Some(connection) = connection {
-            // A failure to say goodbye changes nothing.
+            // An error while closing changes nothing.
             let _ = connection.close().await;
         }
     }
 
-    /// Wakes a thread of the worker's runtime, so that it polls the I/O driver. The thread that polled it last may be
-    /// blocked by a body, and tokio does not give the driver to a thread that sleeps.
+    /// Wakes a thread of the worker's runtime, so that it polls the I/O driver. A body may block
+    /// the thread that polled the driver last, and tokio does not hand the driver to a sleeping
+    /// thread.
     fn wake_runtime(&self) {
         self.runtime.spawn(std::future::ready(()));
     }
 
-    /// Tells runs in hand what others have asked of them.
+    /// Sends requested cancels and pauses to the runs in flight.
     fn stop_requested(&self, reply: &HeartbeatReply) {
         for run_id in &reply.cancels {
             self.in_flight.stop(*run_id, StopOrder::Cancel);

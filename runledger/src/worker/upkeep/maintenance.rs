@@ -1,9 +1,11 @@
-//! Maintenance: what a worker does for the fleet beside running runs. It answers to heartbeats, finds dead workers, gives their runs back, and keeps
-//! the nets under everything that a lost message could leave behind.
+//! Maintenance: the work of a worker for the whole fleet. It answers heartbeat replies, marks
+//! workers dead, recovers their runs, and runs safety sweeps for everything that a lost message may
+//! leave.
 //!
-//! What it remembers from one heartbeat to the next, and what that proves, is in [`super::memory`].
+//! [`super::failure_detector`] keeps the state between heartbeats and decides what silence proves.
 //!
-//! Every worker does it; there is no leader. Each statement is a comparison and a write in one, so doing it twice is harmless.
+//! Every worker does maintenance; there is no leader. Each statement compares and writes at once,
+//! so repeating it is harmless.
 
 #![expect(clippy::large_futures, reason = "one of each in a worker")]
 
@@ -18,11 +20,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::failure_detector::{CLOCK_JUMP, Change, FailureDetector, until_next_net};
+use super::orphans::{adopt_orphans, release};
 use crate::connection::outage::{Recovery, warn_outage};
 use crate::connection::session::Session;
 use crate::connection::task;
 use crate::definition::registry::Registry;
-use crate::engine::step::unit_random;
 use crate::engine::wakes::Wakes;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
@@ -32,44 +34,46 @@ use crate::store::failover::ServerEpoch;
 use crate::store::places::has_repaired;
 use crate::store::set_aside::SetAside;
 use crate::store::settle::Settled;
-use crate::store::worker::{self, HeartbeatReply, Lease, Orphan};
+use crate::store::worker::{self, HeartbeatReply, Lease};
 use crate::store::{config, deadline, pause, settle as settlement, tuning, wait};
 use crate::worker::in_flight::{InFlight, StopOrder};
 use crate::worker::timings::Timings;
 
-/// How many rows one statement of a net takes at most.
-const BATCH: i64 = 200;
+/// The most rows that one statement of a safety sweep takes.
+pub(super) const BATCH: i64 = 200;
 
-/// The same of deadlines: each costs a transaction.
+/// The most deadlines that one statement takes. It is smaller because each costs a transaction.
 const OVERDUE: i64 = 50;
 
-/// How long maintenance cancels or pauses runs at once. In this time it answers no heartbeat and buries no worker.
+/// How long maintenance cancels or pauses runs without a break. During this time it answers no
+/// heartbeat and marks no worker dead.
 const TURN: Duration = Duration::from_millis(500);
 
-/// How long a silent worker is left out that could not be examined.
+/// How long maintenance skips a silent worker that it could not examine.
 const LEFT_OUT: Duration = Duration::from_secs(5);
 
-/// How long after the burial of a worker the nets are cast at the latest. The worker may have settled a run and died before it woke
-/// the parent. `stranded.sql` finds such a parent once the parent has waited for so long.
+/// Safety sweeps run at most this long after a worker was marked dead. The worker may have settled
+/// a run and died before it woke the parent. `stranded.sql` finds a parent that has waited this
+/// long.
 const AFTER_BURIAL: Duration = Duration::from_secs(5);
 
-/// How a worker's life under one number ends.
+/// Why a registration ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerExit {
-    /// It goes on.
+    /// It has not ended.
     Alive,
-    /// Somebody asked it to drain.
+    /// An operator requested a drain.
     Drain,
-    /// It was declared dead.
+    /// The worker was declared dead.
     Dead,
-    /// A promoted server was met in the place of the one that it began on.
+    /// A promoted server replaced the one on which the registration began.
     Moved,
-    /// A task of it has panicked.
+    /// A task of the worker panicked.
     Broken,
 }
 
 impl WorkerExit {
-    /// Whether nothing of this life may be written any more.
+    /// Whether this registration must not write any more.
     pub(crate) fn is_lost(self) -> bool {
         match self {
             Self::Dead | Self::Moved => true,
@@ -78,33 +82,33 @@ impl WorkerExit {
     }
 }
 
-/// The maintenance of one worker.
 pub(crate) struct Maintenance {
     pub(crate) session: Session,
     pub(crate) worker_id: i64,
     pub(crate) timings: Timings,
     pub(crate) registry: Arc<Registry>,
-    /// Begun before the first session of this life.
+    /// Begun before the first session of this registration.
     pub(crate) era: Arc<ServerEpoch>,
     pub(crate) in_flight: Arc<InFlight>,
-    /// How long a run may take to heed its cancel.
+    /// How long a cancelled body may take to stop.
     pub(crate) cancel_grace: Duration,
     /// Wakes the claimer.
     pub(crate) wake: Arc<Notify>,
-    /// Told when the reply to a claim was lost.
+    /// Notified when the reply to a claim was lost.
     pub(crate) doubt: Arc<Notify>,
     pub(crate) wakes: Wakes,
     pub(crate) fate: watch::Sender<WorkerExit>,
     pub(crate) stop: watch::Receiver<bool>,
-    /// Whether the start of this worker has buried others.
+    /// Whether the start of this worker marked others dead.
     pub(crate) has_buried: bool,
-    /// How long it is before the first nets are cast.
+    /// The pause before the first safety sweeps.
     pub(crate) idle: Duration,
     pub(crate) cancel_requests: Mutex<Requests>,
     pub(crate) failing: Mutex<Failing>,
 }
 
-/// The runs that each kind of maintenance sets aside. A run for which one kind fails delays no other kind.
+/// The runs that each kind of maintenance sets aside. A run that fails one kind delays no other
+/// kind.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     orphans: SetAside,
@@ -114,22 +118,22 @@ pub(crate) struct Failing {
     deadlines: SetAside,
     pauses: SetAside,
     unheeded: SetAside,
-    /// Cancelled runs with a locked lease that a warning has named.
+    /// Cancelled runs with a locked lease that a warning has already named.
     locked: HashSet<Uuid>,
 }
 
-/// What an examination of a silent worker finds.
+/// The result of examining a silent worker.
 enum Finding {
-    /// It is dead, and buried now.
+    /// It was dead and is now marked dead.
     Buried,
-    /// It becomes suspect after this time, should it stay silent.
+    /// It becomes suspect after this time, unless it sends a heartbeat.
     SuspectIn(Duration),
-    /// It lives, or nothing proves that it does not.
+    /// It is alive, or nothing proves that it is dead.
     Nothing,
 }
 
 impl Maintenance {
-    /// Works until told to stop.
+    /// Works until the worker stops.
     pub(crate) async fn run(self, mut replies: mpsc::Receiver<HeartbeatReply>) {
         let mut stop = self.stop.clone();
         let mut detector = FailureDetector::default();
@@ -141,7 +145,7 @@ impl Maintenance {
             let suspicion = detector.suspicion.as_ref().map(|(at, _)| *at);
             let nets = detector.nets.next().map_or(next_net, |due| due.min(next_net));
             tokio::select! {
-                // Chores are done while there is nothing else to do.
+                // Chores come last, when nothing else is ready.
                 biased;
                 () = task::raised(&mut stop) => return,
                 reply = replies.recv() => {
@@ -177,8 +181,8 @@ impl Maintenance {
             return;
         }
         if self.era.is_over() {
-            // Some of its sessions may still lead to the old server, which goes on acknowledging, and what it has in hand may rest on records that the
-            // promoted one has not.
+            // Some sessions may still lead to the old server, which still acknowledges. The runs in
+            // flight may depend on records that the promoted server lacks.
             tracing::warn!(
                 "a promoted server has taken the place of the one that this worker began on; what it has in hand goes on from the record of that one"
             );
@@ -206,14 +210,14 @@ impl Maintenance {
         if is_new_server {
             self.with(detector, "reconcile", Self::reconcile).await;
         }
-        // A dead worker is more urgent than what follows.
+        // A dead worker is more urgent than the rest.
         if !reply.silent.is_empty() {
             self.mark_dead(&reply.silent, detector).await;
         }
         let is_said_anew = detector.tunings.as_ref() != Some(&reply.tunings);
         if is_said_anew && self.with(detector, "tunings", Self::read_tunings).await.is_some() {
             detector.tunings = Some(reply.tunings);
-            // A job may be claimed again.
+            // An override may allow claims of a job again.
             self.wake.notify_one();
         }
         let is_configured_anew = detector.configs.as_ref() != Some(&reply.configs);
@@ -225,12 +229,12 @@ impl Maintenance {
         }
         if !self.in_flight.overdue_cancels(self.cancel_grace).is_empty() {
             self.with(detector, "cancels that are not heeded", Self::end_by_force).await;
-            // Runs below them may go on.
+            // Children of these runs may still be running.
             detector.chores.cancels = true;
         }
     }
 
-    /// Does a part of each chore that is left.
+    /// Does a part of each pending chore.
     async fn do_chores(&self, detector: &mut FailureDetector) {
         if detector.chores.timers {
             detector.chores.timers = self.with(detector, "timers", Self::wake_due).await == Some(false);
@@ -238,7 +242,7 @@ impl Maintenance {
         if detector.chores.deadlines {
             detector.chores.deadlines =
                 self.with(detector, "deadlines", Self::end_overdue).await == Some(false);
-            // Runs below the cancelled ones may go on.
+            // Children of the cancelled runs may still be running.
             detector.chores.cancels = true;
         }
         if detector.chores.cancels {
@@ -246,7 +250,8 @@ impl Maintenance {
         }
     }
 
-    /// Ends runs as cancelled whose bodies block their threads, and so are not dropped: nothing that these write afterwards counts.
+    /// Ends cancelled runs whose bodies block their threads and so cannot be dropped. Later writes
+    /// of these bodies have no effect.
     async fn end_by_force(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let unheeded = self.in_flight.overdue_cancels(self.cancel_grace);
         let leases = worker::held(connection, self.worker_id).await?;
@@ -254,7 +259,7 @@ impl Maintenance {
         locked.retain(|run_id| unheeded.iter().any(|fence| fence.run_id == *run_id));
         let left_out = aside.runs();
         for fence in unheeded {
-            // A run without a lease has ended already, or another worker has it: only the attempt is left.
+            // A run without a lease has ended, or another worker has it. Only the attempt remains.
             if let Some(lease) = leases.iter().find(|lease| lease.fence() == fence) {
                 if left_out.contains(&fence.run_id) {
                     continue;
@@ -265,7 +270,7 @@ impl Maintenance {
                     }
                     continue;
                 }
-                // If this try is given up, the next one leaves the run out.
+                // If this try times out, the next one skips the run.
                 aside.add(fence.run_id, Duration::ZERO);
                 if !self.settle_by_force(connection, lease).await? {
                     continue;
@@ -281,7 +286,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Settles a run as cancelled while its body goes on. False if the database refuses this for now.
+    /// Settles a run as cancelled while its body still runs. Returns false if the database refuses
+    /// this for now.
     async fn settle_by_force(
         &self,
         connection: &mut PgConnection,
@@ -290,7 +296,7 @@ impl Maintenance {
         let above = wait::above(connection, lease.run_id).await?;
         let outcome = Outcome::Cancelled(cancel::failure(None));
         let settlement = settle(outcome, lease.counters, &RetryPolicy::NOT_ASKED, 0.0);
-        // The engine's own words are never sealed.
+        // The engine's own texts are never encrypted.
         let item = Settled::new(lease.fence(), settlement, &Sealer::default());
         let item = item.below(above).of_saga(true);
         match settlement::settle(connection, &[&item]).await {
@@ -306,7 +312,8 @@ impl Maintenance {
         }
     }
 
-    /// Buries those silent workers that are dead, and gives their runs back. Looks again when the others become suspect.
+    /// Marks dead workers among the silent ones, and recovers their runs. Examines the others again
+    /// when they become suspect.
     async fn mark_dead(&self, silent: &[i64], detector: &mut FailureDetector) {
         let mut n_buried = 0;
         detector.suspicion = None;
@@ -330,14 +337,16 @@ impl Maintenance {
         }
         if n_buried > 0 {
             self.with(detector, "orphans", Self::recover_orphans).await;
-            // Some of the orphans may have been asked to be cancelled.
+            // Some of the orphans may have cancel requests.
             detector.chores.cancels = true;
             detector.nets.plan(Instant::now() + AFTER_BURIAL);
         }
     }
 
-    /// Whether a silent worker is dead. It is where its lock is free, was taken in this incarnation of the server, and it is suspect; or where
-    /// its lease is over, and our own idea of time can be trusted.
+    /// Marks a silent worker dead if there is evidence.
+    ///
+    /// A free lock is evidence if the worker is suspect and took the lock in this incarnation of
+    /// the server. An expired lease is evidence if this worker can trust its own clock.
     async fn examine(&self, suspect: i64, detector: &mut FailureDetector) -> Result<Finding, sqlx::Error> {
         let mut connection = self.take_connection(detector).await?;
         let finding = self.session.with_timeout(self.examine_on(&mut connection, suspect, detector)).await?;
@@ -385,7 +394,7 @@ impl Maintenance {
         Ok(if buried { Finding::Buried } else { Finding::Nothing })
     }
 
-    /// Gives back the runs of dead workers.
+    /// Recovers the runs of dead workers.
     async fn recover_orphans(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let n_adopted =
             adopt_orphans(connection, &mut self.failing.lock().await.orphans, Some(&self.wakes)).await?;
@@ -395,7 +404,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Compares what the database believes this worker holds with what it does hold. A lost reply to a claim, or a failover, makes them differ.
+    /// Compares this worker's leases in the database with its runs in flight. They differ after a
+    /// lost reply to a claim, or after a failover.
     async fn reconcile(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let before = self.in_flight.fences();
         let leases = worker::held(connection, self.worker_id).await?;
@@ -428,12 +438,14 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Lets the silence of workers count whose heartbeats lie in the future since the clock has jumped back.
+    /// Makes the silence of workers count again after the clock has jumped back, which left their
+    /// heartbeats in the future.
     async fn clamp_future_heartbeats(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         worker::clamp_future_heartbeats(connection, CLOCK_JUMP.as_secs_f64()).await
     }
 
-    /// Cancels runs that left their workers before these heard of the request. False where others are left.
+    /// Cancels runs that left their workers before the request arrived. Returns false if some
+    /// remain.
     async fn carry_out(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let mut requests = self.cancel_requests.lock().await;
         let CarriedOut { is_done, to_wake } = requests.carry_out(connection, BATCH, TURN).await?;
@@ -441,12 +453,12 @@ impl Maintenance {
         Ok(is_done)
     }
 
-    /// Pauses runs that left their workers before these heard of the request.
+    /// Pauses runs that left their workers before the request arrived.
     async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         pause::carry_out(connection, &mut self.failing.lock().await.pauses, BATCH, TURN).await
     }
 
-    /// Ends runs whose deadline is over. False where others may be left.
+    /// Ends runs whose deadline has passed. Returns false if some may remain.
     async fn end_overdue(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let mut failing = self.failing.lock().await;
         let CarriedOut { is_done, to_wake } =
@@ -455,7 +467,7 @@ impl Maintenance {
         Ok(is_done)
     }
 
-    /// Queues runs whose wait is over. False where others may be left.
+    /// Queues runs whose wait has ended. Returns false if some may remain.
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let n_due = wait::wake_due(connection, &mut self.failing.lock().await.timers, BATCH).await?;
         if n_due > 0 {
@@ -464,10 +476,12 @@ impl Maintenance {
         Ok(n_due == 0)
     }
 
-    /// The nets: each finds what should not be there, and usually finds nothing. Returns how long they took.
+    /// Runs the safety sweeps. Each looks for a state that should not exist, and usually finds
+    /// nothing. Returns their duration.
     async fn run_safety_sweeps(&self, connection: &mut PgConnection) -> Result<Duration, sqlx::Error> {
         let began = Instant::now();
-        // Whoever jumped back with the clock before this process came is found here, and all others when they jump.
+        // The clock may have jumped back before this process started. Later jumps have their own
+        // check.
         self.clamp_future_heartbeats(connection).await?;
         self.recover_orphans(connection).await?;
         wait::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await?;
@@ -475,7 +489,7 @@ impl Maintenance {
         Ok(began.elapsed())
     }
 
-    /// What the work gives. None where it failed, which is logged.
+    /// Runs work on the maintenance connection. Logs a failure and returns `None`.
     async fn with<T, F>(&self, detector: &mut FailureDetector, what: &'static str, work: F) -> Option<T>
     where
         F: AsyncFn(&Self, &mut PgConnection) -> Result<T, sqlx::Error>,
@@ -483,7 +497,8 @@ impl Maintenance {
         let was_kept = detector.connection.is_some();
         let mut done = self.on_connection(detector, &work).await;
         if was_kept && done.is_err() {
-            // The connection had died while nobody used it; what was asked for must not wait for the next occasion.
+            // The idle connection had died. Retry at once, because the next occasion may be far
+            // away.
             done = self.on_connection(detector, &work).await;
         }
         let outage = detector.outages.entry(what).or_default();
@@ -536,57 +551,11 @@ impl Maintenance {
         }
     }
 
-    /// Keeps a connection where the pool has room: bodies that hold all the others must not keep the runs of a dead worker from the living.
+    /// Keeps the connection if the pool is large enough. Then the recovery of a dead worker's runs
+    /// does not wait for bodies that hold all other connections.
     fn keep(&self, detector: &mut FailureDetector, connection: PoolConnection<Postgres>) {
         if self.session.has_room() {
             detector.connection = Some(connection);
         }
     }
-}
-
-/// Gives runs back to their queues.
-pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -> Result<(), sqlx::Error> {
-    let released = |lease: Lease| {
-        let settlement = settle(Outcome::Released, lease.counters, &RetryPolicy::NOT_ASKED, 0.0);
-        Settled::new(lease.fence(), settlement, &Sealer::default())
-    };
-    let settled: Vec<Settled> = leases.into_iter().map(released).collect();
-    settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await.map(drop)
-}
-
-/// Settles runs of dead workers as crashed or cancelled, until there are none. It does not cancel the runs below them: the
-/// next pulse reports their requests. Without `wakes`, the next net finds the parents that could not be woken.
-pub(crate) async fn adopt_orphans(
-    connection: &mut PgConnection,
-    aside: &mut SetAside,
-    wakes: Option<&Wakes>,
-) -> Result<usize, sqlx::Error> {
-    let (mut n_adopted, mut left_out) = (0, aside.runs());
-    loop {
-        let orphaned = worker::orphaned(connection, BATCH, &left_out).await?;
-        if orphaned.is_empty() {
-            return Ok(n_adopted);
-        }
-        let settle = async |connection: &mut PgConnection, runs: &[Uuid]| {
-            settlement::settle_orphans(connection, runs, crashed).await
-        };
-        let owed = aside.spare(connection, &orphaned, settle).await?.done;
-        if let Some(wakes) = wakes {
-            wakes.owe(owed);
-        }
-        n_adopted += orphaned.len();
-        left_out.extend(orphaned);
-    }
-}
-
-fn crashed(orphan: &Orphan) -> Settled {
-    let outcome = if orphan.cancel_requested {
-        Outcome::Cancelled(cancel::failure(None))
-    } else {
-        Outcome::Crashed { progressed: orphan.progressed, blame: orphan.blame }
-    };
-    let fence = orphan.lease.fence();
-    let settlement = settle(outcome, orphan.lease.counters, &RetryPolicy::NOT_ASKED, unit_random());
-    // A crash is told in the engine's own words, which are never sealed.
-    Settled::new(fence, settlement, &Sealer::default()).below(orphan.above).of_saga(true)
 }

@@ -103,7 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no-orphan-sweep",
         edits: &[Edit {
-            file: "runledger/src/worker/upkeep/maintenance.rs",
+            file: "runledger/src/worker/upkeep/orphans.rs",
             old: "worker::orphaned(connection, BATCH, &left_out)",
             new: "worker::orphaned(connection, 0, &left_out)",
         }],
