@@ -1,5 +1,5 @@
-//! An approval: a workflow waits for a person's decision until a deadline, without using a worker while it
-//! waits.
+//! An approval: a workflow waits for a person's decision until a deadline, without using a worker
+//! while it waits.
 //!
 //! `cargo example approval`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
@@ -21,7 +21,8 @@ async fn pay(employee: &str, cents: i64) -> Result<String> {
     Ok(format!("{cents} cents paid to {employee}"))
 }
 
-/// Small expenses need nobody. For a large one it waits: the run leaves its worker, and nothing is held meanwhile.
+/// Pays small expenses at once. For a large expense, the run is suspended until a decision arrives,
+/// and uses no worker.
 #[workflow]
 async fn expense(wf: &Wf, employee: String, cents: i64, patience_ms: u64) -> Result<String> {
     if cents > 10_000 {
@@ -52,7 +53,8 @@ async fn main() -> Result<()> {
 
     for (name, approved) in [("large", true), ("refused", false)] {
         let run = expense("bob".to_owned(), 50_000, HOUR).enqueue(&db).await?;
-        // The answer may come before the run asks; under its key it counts once, however often the button is pressed.
+        // The decision may arrive before the run waits for it. Its idempotency key makes a second
+        // click have no effect.
         for _ in 0..2 {
             let decision = Decision { by: "carol".to_owned(), approved };
             run.signal("decision", &decision).idempotency_key("carol").await?;
@@ -68,7 +70,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin approval -- --ignored`.
+/// Runs the example with a crash at every write:
+/// `cargo test -p runledger-examples --bin approval -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;

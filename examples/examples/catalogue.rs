@@ -1,6 +1,6 @@
-//! A catalogue of this repository's decisions, built by a graph. The graph reads each page, hashes it, merges
-//! the results, waits at a gate for a person, and publishes. The example prints the graph before and after,
-//! and writes it as SVG, DOT and JSON to the catalogue's folder.
+//! A catalogue of this repository's decisions, built by a graph. The graph reads each page, hashes
+//! it, merges the results, waits at a gate for a person, and publishes. The example prints the
+//! graph before and after, and writes it as SVG, DOT and JSON to the catalogue's folder.
 //!
 //! `cargo example catalogue [FOLDER]`; the default is a temporary folder.
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
@@ -13,10 +13,10 @@ use runledger::{Graph, GraphPicture, GraphState, Outcome, value};
 use runledger_examples::{digest_of, list_files, text_of};
 use serde::{Deserialize, Serialize};
 
-/// Where the pages are.
+/// The folder of the pages.
 const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/decisions");
 
-/// How often the program looks whether the graph waits for the person.
+/// The pause between two polls of the graph's state.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Serialize, Deserialize)]
@@ -58,7 +58,8 @@ async fn merge(mut entries: Vec<Entry>) -> Result<Manifest> {
     Ok(Manifest { entries, digest: digest_of(all.as_bytes()) })
 }
 
-/// Writes the catalogue at once and not in parts, so that nobody reads half of it; written twice it is the same.
+/// Writes the catalogue atomically, so that readers never see a part of it. Repeating it gives the
+/// same file.
 #[job]
 async fn publish(manifest: Manifest, approved_by: &str, folder: &Path) -> Result<PathBuf> {
     let mut page = format!("# Decisions\n\n{} approved by {approved_by}\n\n", manifest.digest);
@@ -75,7 +76,7 @@ async fn publish(manifest: Manifest, approved_by: &str, folder: &Path) -> Result
     Ok(path)
 }
 
-/// Runs whatever became of the publication.
+/// Runs after any outcome of the publication.
 #[job]
 async fn tell(published: Outcome<PathBuf>) -> Result<String> {
     Ok(match published {
@@ -101,7 +102,7 @@ fn catalogue(files: &[String], folder: PathBuf) -> Graph<String> {
     graph.result(told)
 }
 
-/// Writes a picture in every form.
+/// Writes a picture in every format.
 fn keep(folder: &Path, name: &str, picture: &GraphPicture) -> Result<()> {
     let forms = [("svg", picture.to_svg()), ("dot", picture.to_dot()), ("json", picture.to_json()?)];
     for (form, text) in forms {

@@ -1,4 +1,5 @@
-//! A test of one's own workflow: its worker dies at every write of a run. A payment without an idempotency key is charged twice, and one with it once.
+//! Tests a workflow by killing its worker at every write. A payment without an idempotency key is
+//! charged twice, a payment with a key once.
 //!
 //! `cargo crashes`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
@@ -11,7 +12,7 @@ use runledger::prelude::*;
 use runledger::testing::{Ended, Testing};
 use uuid::Uuid;
 
-/// A payment service, as the test needs it: the payments that it has taken. Whoever repeats a key has paid already.
+/// A fake payment service that counts payments. A repeated key is not a new payment.
 #[derive(Default)]
 struct Gateway {
     payments: Mutex<HashSet<Uuid>>,
@@ -29,13 +30,13 @@ impl Gateway {
     }
 }
 
-/// Takes the money, and once more where it runs once more.
+/// Charges again on every attempt.
 #[job]
 async fn charge_anew(#[inject] gateway: &Gateway) -> Result<Uuid> {
     gateway.charge(Uuid::new_v4()).await
 }
 
-/// Takes the money once: the key is the same for every attempt of this step.
+/// Charges once, because every attempt of this step has the same key.
 #[job]
 async fn charge(#[inject] gateway: &Gateway, #[inject] context: &Context) -> Result<Uuid> {
     gateway.charge(context.idempotency_key()).await
@@ -51,7 +52,7 @@ async fn checkout(wf: &Wf, with_key: bool) -> Result<()> {
     Ok(())
 }
 
-/// What must be true at the end, whatever has happened to the worker.
+/// Checks the end of a run after any crash of a worker.
 async fn is_paid_once(end: Ended<()>) -> Result<()> {
     end.result()?;
     match end.fake::<Gateway>().map_or(0, |gateway| gateway.n_payments()) {

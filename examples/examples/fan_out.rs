@@ -1,12 +1,12 @@
-//! Fan-out: one call per item of a list, with a limit on concurrent calls, as steps of one worker or as runs
-//! on all workers.
+//! Fan-out: one call per item of a list, with a limit on concurrent calls, as steps of one worker
+//! or as runs on all workers.
 //!
 //! `cargo example fan_out`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use runledger::prelude::*;
 
-/// Counts the words of a page. One page cannot be read.
+/// Counts the words of a page. An empty page is an error.
 #[job(max_attempts = 1)]
 async fn count_words(page: &str) -> Result<usize> {
     if page.is_empty() {
@@ -15,14 +15,14 @@ async fn count_words(page: &str) -> Result<usize> {
     Ok(page.split_whitespace().count())
 }
 
-/// Ends with the first failure.
+/// Fails at the first error.
 #[workflow]
 async fn all_or_nothing(wf: &Wf, pages: Vec<String>) -> Result<usize> {
     let counts = wf.map(&pages, |page| count_words(page)).limit(8).await?;
     Ok(counts.iter().sum())
 }
 
-/// Goes on without the pages that cannot be read; a run for each page, on any worker.
+/// Skips unreadable pages. Each page is a separate run on any worker.
 #[workflow]
 async fn as_many_as_there_are(wf: &Wf, pages: Vec<String>) -> Result<(usize, usize)> {
     let outcomes = wf.map(&pages, |page| count_words(page)).as_child_runs().settle_all().await;
@@ -30,7 +30,7 @@ async fn as_many_as_there_are(wf: &Wf, pages: Vec<String>) -> Result<(usize, usi
     Ok((counts.into_iter().flatten().sum(), failures.len()))
 }
 
-/// Whichever of two answers comes first counts; the other is dropped.
+/// Returns the first of two results, and drops the other call.
 #[workflow]
 async fn first_of_two(wf: &Wf, pages: Vec<String>) -> Result<usize> {
     let (_, count) = wf.race(pages.iter().map(|page| wf.run(count_words(page)))).await?;
@@ -62,7 +62,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin fan_out -- --ignored`.
+/// Runs the example with a crash at every write:
+/// `cargo test -p runledger-examples --bin fan_out -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;
@@ -79,7 +80,7 @@ mod tests {
         let with_an_empty_one = [&pages[..2], &[String::new()]].concat();
         let crashes = test.crash_everywhere(as_many_as_there_are(with_an_empty_one)).await?;
         assert!(crashes.n_crashes() > 10, "{crashes}");
-        // Which of the two comes first is left to chance; whoever sees it sees it again.
+        // The first result is random, but every replay receives the same one.
         let crashes = test
             .crash_everywhere(first_of_two(pages[..2].to_vec()))
             .invariant(|end| async move {

@@ -1,12 +1,12 @@
-//! An endless loop that reads a meter. The history of the run never grows beyond one slice, however long the
-//! loop runs.
+//! An endless loop that reads a meter. The history of the run never grows beyond one slice, however
+//! long the loop runs.
 //!
 //! `cargo example long_loop`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use runledger::prelude::*;
 
-/// How many readings a slice has. A real loop takes some hundreds.
+/// How many readings a slice has. A real loop would use some hundreds.
 const SLICE: u32 = 25;
 
 /// Reads the meter.
@@ -15,7 +15,7 @@ async fn read(n: u32) -> Result<u64> {
     Ok(u64::from(n % 7))
 }
 
-/// Reads `left` more times, and shows what it has so far; somebody may end it before.
+/// Reads `left` more times, and publishes the sum so far.
 #[workflow]
 async fn meter(wf: &Wf, n: u32, left: u32, sum: u64) -> Result<u64> {
     let mut sum = sum;
@@ -26,11 +26,11 @@ async fn meter(wf: &Wf, n: u32, left: u32, sum: u64) -> Result<u64> {
     if left <= SLICE {
         return Ok(sum);
     }
-    // The same run, with a fresh record. Nothing is written behind this.
+    // Continues the same run with a fresh history. No code follows this call.
     wf.continue_as_new(meter(n + SLICE, left - SLICE, sum)).await
 }
 
-/// The same in a job: it ends a slice, and finds in its progress how far it has come.
+/// Does the same in a job: it ends a slice, and reads its position from its progress.
 #[job]
 async fn counter(to: u64, #[inject] context: &Context) -> Result<u64> {
     let done = context.last_progress::<u64>().await?.unwrap_or(0) + u64::from(SLICE);
@@ -59,7 +59,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin long_loop -- --ignored`.
+/// Runs the example with a crash at every write:
+/// `cargo test -p runledger-examples --bin long_loop -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;

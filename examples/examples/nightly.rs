@@ -1,5 +1,5 @@
-//! A nightly job: a parent starts a child workflow per region, waits for all of them, and merges their
-//! results. Cancelling the parent cancels its children.
+//! A nightly job: a parent starts a child workflow per region, waits for all of them, and merges
+//! their results. Cancelling the parent cancels its children.
 //!
 //! `cargo example nightly`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
@@ -13,15 +13,16 @@ async fn extract(region: &str, day: u32) -> Result<u64> {
     Ok(u64::from(day) * region.len() as u64)
 }
 
-/// One region: a run of its own, which any worker may take.
+/// Handles one region as a separate run, on any worker.
 #[workflow]
 async fn regional(wf: &Wf, region: String, day: u32) -> Result<u64> {
     let rows = wf.run(extract(&region, day)).await?;
-    wf.sleep(Duration::from_secs(1)).await?; // leaves its worker
+    wf.sleep(Duration::from_secs(1)).await?; // suspends the run
     Ok(rows)
 }
 
-/// The night. Under its key there is one for each day, however often it is asked for.
+/// Handles one night. With its idempotency key, each day has one run, however often a caller
+/// enqueues it.
 #[workflow]
 async fn nightly(wf: &Wf, day: u32, regions: Vec<String>) -> Result<u64> {
     let rows = wf.map(&regions, |region| regional(region.clone(), day).key(region)).as_child_runs().await?;
@@ -65,7 +66,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin nightly -- --ignored`.
+/// Runs the example with a crash at every write:
+/// `cargo test -p runledger-examples --bin nightly -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;

@@ -1,4 +1,5 @@
-//! An order: its row and its checkout are enqueued in one transaction; the payment is retried; the sale is booked in a transactional step.
+//! An order. One transaction enqueues its checkout and writes its row, the payment is retried, and
+//! a transactional step books the sale.
 //!
 //! `cargo order`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use runledger::prelude::*;
 use uuid::Uuid;
 
-/// The tables of the shop: ours, beside the schema of Runledger.
+/// The tables of the shop, outside the schema of Runledger.
 const TABLES: &str = "
     create schema if not exists shop;
     create table if not exists shop.customer_order (id bigint generated always as identity primary key, cents bigint not null);
@@ -20,7 +21,8 @@ struct Gateway {
 }
 
 impl Gateway {
-    /// Takes the money once for each `key`, however often it is asked: what an idempotency key is for.
+    /// Charges once per `key`, however often the caller repeats the call. This is the purpose of an
+    /// idempotency key.
     async fn charge(&self, key: Uuid, cents: i64) -> Result<String, std::io::Error> {
         match self.n_calls.fetch_add(1, Ordering::Relaxed) {
             0 | 1 => Err(std::io::ErrorKind::ConnectionReset.into()),
@@ -29,7 +31,7 @@ impl Gateway {
     }
 }
 
-/// Takes the money. Its error is retried; a terminal one is not.
+/// Charges the money. An error is retried unless it is terminal.
 #[job(max_attempts = 5, backoff = "100ms..1s")]
 async fn charge(cents: i64, #[inject] gateway: &Gateway, #[inject] context: &Context) -> Result<String> {
     if cents <= 0 {
@@ -38,7 +40,8 @@ async fn charge(cents: i64, #[inject] gateway: &Gateway, #[inject] context: &Con
     Ok(gateway.charge(context.idempotency_key(), cents).await?)
 }
 
-/// Books the sale: the row and the record of this step are one commit, so there is one row however often it is tried.
+/// Books the sale. The row and the record of this step are one commit, so there is one row after
+/// any number of attempts.
 #[job]
 async fn book(order_id: i64, cents: i64, receipt: &str, #[inject] tx: &mut Tx) -> Result<i64> {
     let insert = sqlx::query("insert into shop.sale (order_id, cents, receipt) values ($1, $2, $3)");
@@ -53,7 +56,8 @@ async fn checkout(wf: &Wf, order_id: i64, cents: i64) -> Result<String> {
     Ok(format!("{receipt}; sales booked so far: {n_sales}"))
 }
 
-/// Writes the order's row and enqueues its checkout in the caller's transaction: both, or neither.
+/// Writes the order's row and enqueues its checkout in the caller's transaction, so that both
+/// happen or neither.
 async fn place(tx: &mut Tx, cents: i64) -> Result<(i64, Uuid)> {
     let insert = sqlx::query_scalar("insert into shop.customer_order (cents) values ($1) returning id");
     let order_id = insert.bind(cents).fetch_one(&mut **tx).await?;
@@ -106,7 +110,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin order -- --ignored`.
+/// Runs the example with a crash at every write:
+/// `cargo test -p runledger-examples --bin order -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;

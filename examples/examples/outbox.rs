@@ -1,5 +1,5 @@
-//! A transactional outbox without an outbox table: one commit writes a row, enqueues the run that publishes
-//! it, and sends a signal to another run.
+//! A transactional outbox without an outbox table: one commit writes a row, enqueues the run that
+//! publishes it, and sends a signal to another run.
 //!
 //! `cargo example outbox`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
@@ -12,19 +12,19 @@ const TABLES: &str = "
     drop table if exists club.member;
     create table club.member (id bigint generated always as identity primary key, name text not null unique);";
 
-/// Tells the world. It may be tried more than once: the key is the same each time.
+/// Publishes the new member. Every attempt uses the same idempotency key.
 #[job(max_attempts = 10)]
 async fn send_welcome(name: String, #[inject] context: &Context) -> Result<String> {
     Ok(format!("welcome {name} (message {})", &context.idempotency_key().simple().to_string()[..6]))
 }
 
-/// Counts members as they come.
+/// Waits for two members to join.
 #[workflow]
 async fn counts_two(wf: &Wf) -> Result<Vec<String>> {
     Ok(vec![wf.signal("joined").await?, wf.signal("joined").await?])
 }
 
-/// Everything in the caller's transaction.
+/// Does everything in the caller's transaction.
 async fn join(tx: &mut Tx, db: &Db, name: &str, counter: Uuid) -> Result<Uuid> {
     sqlx::query("insert into club.member (name) values ($1)").bind(name).execute(&mut **tx).await?;
     let welcome = send_welcome(name.to_owned()).idempotency_key(name).enqueue(&mut *tx).await?;
@@ -32,7 +32,7 @@ async fn join(tx: &mut Tx, db: &Db, name: &str, counter: Uuid) -> Result<Uuid> {
     Ok(welcome.id())
 }
 
-/// The same inside a workflow: the step's record is in the commit too.
+/// Does the same in a workflow. The step's record is part of the commit.
 #[workflow]
 async fn enrol(wf: &Wf, name: String, counter: Uuid, #[inject] db: &Db) -> Result<Uuid> {
     let joined = wf.tx("join", |mut tx| {
@@ -61,7 +61,7 @@ async fn main() -> Result<()> {
 
     let mut tx = db.begin().await?;
     join(&mut tx, &db, "nobody", counter.id()).await?;
-    tx.rollback().await?; // neither row, nor mail, nor signal
+    tx.rollback().await?; // no row, no run, no signal
 
     let mut tx = db.begin().await?;
     let ada = join(&mut tx, &db, "ada", counter.id()).await?;
@@ -75,7 +75,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin outbox -- --ignored`.
+/// Runs the example with a crash at every write:
+/// `cargo test -p runledger-examples --bin outbox -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;

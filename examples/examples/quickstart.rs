@@ -1,7 +1,8 @@
-//! Surveys a folder durably: lists it, measures every file as a step of its own, and merges the results into a report.
+//! Surveys a folder durably: lists it, measures every file as a separate step, and merges the
+//! results into a report.
 //!
-//! `cargo quickstart --crash-after 60` kills the process in the middle; `cargo quickstart` again goes on where it died. So does it after a ctrl-c, a
-//! `kill -9` or a power failure.
+//! `cargo quickstart --crash-after 60` kills the process in the middle. The next `cargo quickstart`
+//! resumes the run, as it does after Ctrl-C, `kill -9` or a power failure.
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -12,10 +13,11 @@ use runledger_examples::{
     queue_of, resume_or_begin, text_of,
 };
 
-/// How many files are measured at a time.
+/// How many files to measure at a time.
 const AT_ONCE: usize = 8;
 
-/// Lists the next files. Recorded, they are the same after a crash, whatever became of the folder since.
+/// Lists the next files. The recorded list stays the same after a crash, even if the folder has
+/// changed.
 #[job]
 async fn list(
     folder: &str,
@@ -39,7 +41,8 @@ async fn measure(
     Ok(measure_file(folder, file).await?)
 }
 
-/// Each step is recorded once. After a crash the workflow runs from its top, and what is recorded is not run again.
+/// Surveys the folder. After a crash, the workflow executes from its beginning and skips its
+/// recorded steps.
 #[workflow]
 async fn survey(wf: &Wf, folder: &str) -> Result<Report> {
     let mut listing = wf.run(list(folder, "")).await?;
@@ -70,7 +73,7 @@ async fn main() -> Result<()> {
 
     let worker = App::new(db.clone())
         .queues([&queue])
-        .name(&queue) // A worker that comes back under its name takes over at once what it had in hand.
+        .name(&queue) // A restarted worker with the same name takes over its old runs at once.
         .timings(Timings::FAST)
         .provide(Witness::new(&db, handle.id(), before.len() as u64, crash_after))
         .start()

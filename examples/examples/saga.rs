@@ -1,5 +1,5 @@
-//! A saga: each booking has a compensation. When the last booking fails, any worker compensates the others in
-//! reverse order.
+//! A saga: each booking has a compensation. If the last booking fails, any worker compensates the
+//! others in reverse order.
 //!
 //! `cargo example saga`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
@@ -8,7 +8,7 @@ use runledger::prelude::*;
 
 const TABLES: &str = "create schema if not exists trip; drop table if exists trip.log; create table trip.log (n serial, what text not null)";
 
-/// Books something: with the record of its step, or not at all.
+/// Books something. The booking and the record of its step commit together.
 #[job(max_attempts = 2, backoff = "10ms..50ms")]
 async fn book(what: &str, #[inject] tx: &mut Tx) -> Result<String> {
     if what == "car" {
@@ -18,7 +18,7 @@ async fn book(what: &str, #[inject] tx: &mut Tx) -> Result<String> {
     Ok(format!("{what}-booking"))
 }
 
-/// Takes a booking back.
+/// Cancels a booking.
 #[job]
 async fn cancel(booking: &str, #[inject] tx: &mut Tx) -> Result<()> {
     let insert = sqlx::query("insert into trip.log (what) values ('cancelled ' || $1)");
@@ -34,11 +34,11 @@ async fn trip(wf: &Wf, with_car: bool, confirmed_by_customer: bool) -> Result<Ve
         bookings.push(saga.run(book(what), |booking| cancel(booking)).await?);
     }
     if with_car {
-        // Where this fails, the run fails, and what is recorded above is taken back first.
+        // If this fails, the engine first compensates the steps above, and then the run fails.
         bookings.push(saga.run(book("car"), |booking| cancel(booking)).await?);
     }
     if !confirmed_by_customer {
-        saga.undo().await; // the same, because the code says so
+        saga.undo().await; // compensates too, because the code asks for it
         return Ok(Vec::new());
     }
     Ok(bookings)
@@ -71,7 +71,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin saga -- --ignored`.
+/// Runs the example with a crash at every write:
+/// `cargo test -p runledger-examples --bin saga -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::RunState;
@@ -79,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// How the log ends, however often a worker dies on the way.
+    /// Checks the log at the end, after any crash of a worker.
     async fn logs(with_car: bool, confirmed: bool, expected: &'static [&'static str]) -> Result<()> {
         let test = Testing::new().await?;
         sqlx::raw_sql(TABLES).execute(test.db().pool()).await?;

@@ -9,22 +9,22 @@ pub const USAGE: &str = "usage: cargo quickstart [FOLDER] [--crash-after N] [--f
   --crash-after N  kill this process (SIGKILL) as soon as it has recorded N steps
   --fresh          forget an unfinished survey of the folder and begin a new one";
 
-/// What was asked for.
+/// The arguments of the quickstart.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arguments {
     /// The folder, absolute and without links.
     pub folder: PathBuf,
-    /// After how many recorded steps the process kills itself.
+    /// The process kills itself after this many recorded steps.
     pub crash_after: Option<u64>,
-    /// Whether an unfinished survey is to be forgotten.
+    /// Whether to cancel an unfinished survey and start a new one.
     pub fresh: bool,
 }
 
 impl Arguments {
-    /// Those of this process.
+    /// Parses the arguments of this process.
     ///
     /// # Errors
-    /// What is wrong with them, and how to write them.
+    /// A message that says what is wrong, with the usage text.
     pub fn of_process() -> Result<Self, String> {
         Self::parse(std::env::args_os().skip(1))
     }

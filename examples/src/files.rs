@@ -1,4 +1,5 @@
-//! Files: listing a folder, and measuring one file. Nothing here fails because of a file: what cannot be read is a fact about it.
+//! Lists the files of a folder, and measures single files. An unreadable file is a result, not an
+//! error.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,40 +10,40 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Folders that are built or fetched, not written.
+/// Folders with generated or downloaded content.
 const SKIPPED: [&str; 2] = [".git", "target"];
 
 /// How much of a file is in memory at a time.
 const CHUNK: usize = 64 * 1024;
 
-/// How many bytes of paths one listing has at most: a step's output ends at a megabyte.
+/// The maximum size of one listing in bytes of paths. The output of a step is limited to 1 MB.
 const LONGEST_LISTING: usize = 256 * 1024;
 
-/// How many folders that cannot be read are named.
+/// How many unreadable folders the listing names.
 const MOST_PROBLEMS: usize = 100;
 
-/// The longest path that is used as a step's key in full; keys end at 256 bytes.
+/// The longest path that is used unchanged as a step's key. Keys are limited to 256 bytes.
 const LONGEST_KEY: usize = 200;
 
-/// What a folder holds, or the beginning of it.
+/// The files of a folder, or the first part of them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listing {
-    /// The paths of its regular files below it, as text, in one order.
+    /// The paths of its regular files relative to the folder, as text, sorted.
     pub files: Vec<String>,
-    /// Folders that could not be read, and why.
+    /// The folders that could not be read, with the reason.
     pub problems: Vec<String>,
-    /// Whether there is nothing after these files.
+    /// Whether no files follow these.
     pub is_complete: bool,
 }
 
 impl Listing {
-    /// The last file.
+    /// The path of the last file, or an empty text.
     #[must_use]
     pub fn last(&self) -> &str {
         self.files.last().map_or("", String::as_str)
     }
 
-    /// Adds the listing of what follows.
+    /// Appends the next part of the listing.
     pub fn append(&mut self, next: Self) {
         self.files.extend(next.files);
         self.problems = next.problems;
@@ -50,30 +51,31 @@ impl Listing {
     }
 }
 
-/// What is known of one file.
+/// The facts about one file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FileFacts {
-    /// Its path below the folder, as text.
+    /// Its path relative to the folder, as text.
     pub file: String,
-    /// What is in it, or why it could not be read.
+    /// Its content, or the reason why it could not be read.
     pub content: Result<Content, String>,
 }
 
-/// What is in a file.
+/// The measured content of a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Content {
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// How many line ends it has.
+    /// The number of line ends.
     pub lines: u64,
     /// The SHA-256 of its bytes, in hexadecimal.
     pub digest: String,
 }
 
-/// Lists the regular files below a folder that come after `after`, sorted, as many as one step may record; links are not followed.
+/// Lists the regular files in a folder that come after `after`, sorted, as many as fit into one
+/// step's output. Does not follow links.
 ///
 /// # Errors
-/// The folder itself cannot be read.
+/// If the folder itself cannot be read.
 pub async fn list_files(folder: &str, after: &str) -> std::io::Result<Listing> {
     let (root, after) = (path_of(folder), after.to_owned());
     let mut listing = tokio::task::spawn_blocking(move || list_all(&root)).await??;
@@ -90,16 +92,16 @@ pub async fn list_files(folder: &str, after: &str) -> std::io::Result<Listing> {
     Ok(listing)
 }
 
-/// Measures one file, a chunk at a time. A file that cannot be read is measured, too.
+/// Measures one file in chunks. An unreadable file is a result too.
 ///
 /// # Errors
-/// The runtime is shutting down.
+/// If the runtime is shutting down.
 pub async fn measure_file(folder: &str, file: &str) -> std::io::Result<FileFacts> {
     let path = path_of(folder).join(path_of(file));
     let content = tokio::task::spawn_blocking(move || read(&path)).await?;
     Ok(FileFacts { file: file.to_owned(), content: content.map_err(|error| error.to_string()) })
 }
-/// The step's key for a file: its path, shortened where it is too long for a key.
+/// Returns the step's key for a file: its path, shortened if it is too long for a key.
 #[must_use]
 pub fn key_of(file: &str) -> String {
     if file.len() <= LONGEST_KEY {
@@ -109,7 +111,8 @@ pub fn key_of(file: &str) -> String {
     format!("{}~{}", &file[..end], &digest_of(file.as_bytes())[..16])
 }
 
-/// A path as text, without loss: what is not UTF-8, control characters, `%` and a space at the end are written as `%` and two digits.
+/// Encodes a path as text without loss. Bytes that are not UTF-8, control characters, `%` and a
+/// trailing space become `%` and two digits.
 #[must_use]
 pub fn text_of(path: &Path) -> String {
     let mut text = String::new();
@@ -131,7 +134,7 @@ pub fn text_of(path: &Path) -> String {
     text
 }
 
-/// The SHA-256 of some bytes, in hexadecimal.
+/// Returns the SHA-256 of bytes, in hexadecimal.
 #[must_use]
 pub fn digest_of(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))

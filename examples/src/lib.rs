@@ -1,4 +1,5 @@
-//! What the programs in `examples/` share: files and reports, and a way to watch and to crash a run. Nothing of it is needed to use Runledger.
+//! Code that the programs in `examples/` share: files, reports, a progress bar, and crashes on
+//! request. Your programs do not need it.
 
 mod arguments;
 mod files;

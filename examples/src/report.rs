@@ -11,37 +11,37 @@ use crate::files::{Content, FileFacts, Listing, digest_of};
 /// How many rows of each kind the report shows.
 const ROWS: usize = 8;
 
-/// How many problems are kept.
+/// How many problems the report keeps.
 const MOST_PROBLEMS: usize = 1000;
 
-/// What a survey found.
+/// The result of a survey.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// All files that could be read.
+    /// The sums over all readable files.
     pub total: Sum,
-    /// Sums by the ending of the name, the most lines first.
+    /// The sums per file extension, most lines first.
     pub by_ending: Vec<(String, Sum)>,
-    /// The largest files: path and bytes.
+    /// The largest files, with their bytes.
     pub largest: Vec<(String, u64)>,
-    /// What could not be read, and why.
+    /// The files and folders that could not be read, with the reason.
     pub problems: Vec<String>,
-    /// The SHA-256 over every path and every digest, in hexadecimal.
+    /// The SHA-256 over all paths and digests, in hexadecimal.
     pub digest: String,
 }
 
 /// Counts over some files.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sum {
-    /// How many files.
+    /// The number of files.
     pub files: u64,
-    /// How many lines they have.
+    /// The number of lines.
     pub lines: u64,
-    /// How many bytes they have.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 impl Report {
-    /// Merges what is known of the single files.
+    /// Merges the facts about single files.
     #[must_use]
     pub fn merge(listing: &Listing, facts: &[FileFacts]) -> Self {
         let mut report = Self { problems: listing.problems.clone(), ..Self::default() };
@@ -106,7 +106,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, sum: Sum) -> fmt::Result {
     writeln!(f, "  {name:<12} {files:>9} {lines:>11} {bytes:>13}")
 }
 
-/// A number with its thousands apart: `1 234 567`.
+/// Formats a number with separated thousands: `1 234 567`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -119,7 +119,7 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// What follows the last dot of the name, as far as it looks like an ending.
+/// The file extension, if the name has one of at most 10 bytes.
 fn ending(file: &str) -> &str {
     let name = file.rsplit('/').next().unwrap_or(file);
     match name.rsplit_once('.') {

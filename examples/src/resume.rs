@@ -1,4 +1,4 @@
-//! Finding the run that a killed process has left.
+//! Finds the run that a killed process left.
 
 use std::path::Path;
 
@@ -6,18 +6,21 @@ use runledger::{Call, ClientError, Db, Job, RunHandle};
 
 use crate::files::{digest_of, text_of};
 
-/// The queue of a folder's surveys: of its own, so that a process works on the folder that it was asked for and on no other.
+/// Returns the queue of a folder's surveys. Each folder has its own queue, so that a process works
+/// only on the folder that it was started for.
 #[must_use]
 pub fn queue_of(folder: &Path) -> String {
     format!("survey-{}", &digest_of(text_of(folder).as_bytes())[..16])
 }
 
-/// The newest unfinished run of `call` on this queue, or a new one where there is none. With `fresh` unfinished ones are cancelled.
+/// Returns the newest unfinished run of `call` on this queue, or enqueues a new one. With `fresh`,
+/// it cancels the unfinished runs first.
 ///
-/// The idempotency key is the queue and a number, so two processes that begin at once share one run.
+/// The idempotency key is the queue and a number, so that two processes that start at once share
+/// one run.
 ///
 /// # Errors
-/// The database failed, or the call was refused.
+/// If the database fails, or the call is refused.
 pub async fn resume_or_begin<J: Job>(
     db: &Db,
     queue: &str,
@@ -34,7 +37,7 @@ pub async fn resume_or_begin<J: Job>(
     keyed(unfinished.pop().unwrap_or_else(|| format!("{queue}/{n_runs}"))).await
 }
 
-/// The keys of the unfinished runs, oldest first, and the number of all.
+/// The keys of the unfinished runs, oldest first, and the number of all runs.
 async fn runs_of(db: &Db, queue: &str) -> Result<(Vec<String>, i64), ClientError> {
     let sql = "
         select

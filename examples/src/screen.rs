@@ -1,4 +1,4 @@
-//! What the quickstart shows: a bar that follows the recorded steps, and which steps ran when.
+//! Shows a progress bar of the recorded steps, and which steps ran when.
 
 use std::io::Write;
 use std::time::Duration;
@@ -7,16 +7,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 use runledger::{ClientError, Db, Error, StepInfo};
 use uuid::Uuid;
 
-/// Between two looks at the recorded steps.
+/// The pause between two polls of the recorded steps.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How many looks in a row may fail: half a minute of them, as long as the wait for the result rides out a database that is away.
+/// How many polls in a row may fail. The limit is 30 s, as long as the wait for the result
+/// tolerates an unavailable database.
 const MOST_FAILED: u32 = 600;
 
-/// How many steps of a kind are named.
+/// How many steps of a kind the summary names.
 const NAMED: usize = 4;
 
-/// The progress of one run, read from the database: it shows what would survive a crash, not what this process believes.
+/// The progress of one run, read from the database. It shows the steps that would survive a crash.
 #[derive(Debug)]
 pub struct Screen {
     db: Db,
@@ -25,7 +26,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// A screen for a run; nothing is drawn yet, and nothing ever where the standard error is not a terminal.
+    /// Creates a screen for a run without drawing it. It never draws if standard error is not a
+    /// terminal.
     #[must_use]
     pub fn new(db: &Db, run_id: Uuid) -> Self {
         let bar = ProgressBar::no_length();
@@ -37,10 +39,11 @@ impl Screen {
         Self { db: db.clone(), run_id, bar }
     }
 
-    /// Draws the bar until it is dropped. A look that fails is skipped: the survey itself goes on without it.
+    /// Draws the bar until the future is dropped. Skips a failed poll, because the survey continues
+    /// without it.
     ///
     /// # Errors
-    /// The database failed again and again.
+    /// If the database fails 600 times in a row.
     pub async fn follow(&self) -> Result<std::convert::Infallible, ClientError> {
         let mut n_failed = 0;
         loop {
@@ -56,18 +59,18 @@ impl Screen {
     /// Draws the bar for the last time.
     ///
     /// # Errors
-    /// The database failed, or the terminal is gone.
+    /// If the database fails, or the terminal is closed.
     pub async fn finish(&self) -> Result<(), Error> {
         self.draw().await?;
         self.bar.abandon();
         if !self.bar.is_hidden() {
-            // The bar leaves the cursor behind itself.
+            // The bar leaves the cursor at the end of its line.
             writeln!(std::io::stderr())?;
         }
         Ok(())
     }
 
-    /// The steps that were recorded before and those that are now, in two lines.
+    /// Summarizes the steps that were recorded before and those that ran now, in two lines.
     #[must_use]
     pub fn summary(before: &[StepInfo], now: &[StepInfo]) -> String {
         let keys = |steps: &[&StepInfo]| {
@@ -98,7 +101,7 @@ impl Screen {
         let (recorded, listed): (i64, Option<i64>) =
             sqlx::query_as(sql).bind(self.run_id).fetch_one(self.db.pool()).await?;
         if let Some(listed) = listed {
-            // Beside the listings and the files there is the merging.
+            // One more step merges the results.
             self.bar.set_length(u64::try_from(listed).unwrap_or(0) + 1);
         }
         self.bar.set_position(u64::try_from(recorded).unwrap_or(0));
@@ -106,7 +109,7 @@ impl Screen {
     }
 }
 
-/// How many steps of a run are recorded.
+/// Returns how many steps of a run are recorded.
 pub(crate) async fn n_recorded(db: &Db, run_id: Uuid) -> Result<u64, ClientError> {
     let sql = "select count(*) from runledger.step where run_id = $1";
     let count: i64 = sqlx::query_scalar(sql).bind(run_id).fetch_one(db.pool()).await?;

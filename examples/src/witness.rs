@@ -1,4 +1,5 @@
-//! Sees every body that runs in this process: counts it, notes it for tests, and kills the process where that was asked for.
+//! Observes every body in this process: counts it, logs it for tests, and kills the process on
+//! request.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,13 +12,13 @@ use uuid::Uuid;
 
 use crate::screen::n_recorded;
 
-/// Names a file to which each body that runs appends its step's key, for tests.
+/// The environment variable with a file to which each body appends its step's key, for tests.
 const LOG: &str = "RUNLEDGER_EXAMPLE_LOG";
 
-/// How often a process that is about to be killed looks whether its steps are recorded.
+/// The pause between two polls of the recorded steps before the process is killed.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The witness of one run's bodies. Each body calls [`body`](Self::body) first.
+/// Observes the bodies of one run. Each body calls [`body`](Self::body) first.
 #[derive(Debug)]
 pub struct Witness {
     db: Db,
@@ -29,17 +30,19 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// A witness of the bodies of a run that has `recorded_before` steps. After `crash_after` more, the process is killed.
+    /// Creates a witness for a run with `recorded_before` steps. It kills the process after
+    /// `crash_after` more steps.
     #[must_use]
     pub fn new(db: &Db, run_id: Uuid, recorded_before: u64, crash_after: Option<u64>) -> Self {
         let log = std::env::var_os(LOG).map(PathBuf::from);
         Self { db: db.clone(), run_id, recorded_before, crash_after, n_begun: AtomicU64::new(0), log }
     }
 
-    /// Notes that a body begins. The first one too many waits until all before it are recorded, which makes the number exact, and kills the process.
+    /// Records the start of a body. The first body over the limit waits until all earlier ones are
+    /// recorded, so that the number is exact, and then kills the process.
     ///
     /// # Errors
-    /// The database or the file of the notes failed.
+    /// If the database fails, or the log file cannot be written.
     pub async fn body(&self, context: &Context) -> Result<(), Error> {
         if let Some(limit) = self.crash_after
             && self.n_begun.fetch_add(1, Ordering::Relaxed) >= limit

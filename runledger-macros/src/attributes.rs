@@ -1,4 +1,4 @@
-//! Which of the user's attributes go to which generated item.
+//! Assigns the user's attributes to the generated items.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -9,11 +9,11 @@ use syn::{Attribute, Meta, Token, parse_quote};
 /// The attributes of the annotated function, by the item that carries them.
 #[derive(Clone, Default)]
 pub(crate) struct Attributes {
-    /// `cfg`: on every generated item.
+    /// `cfg`: for every generated item.
     pub conditions: Vec<Attribute>,
-    /// Documentation, `deprecated`, `must_use`: on the function that callers see.
+    /// Documentation, `deprecated`, `must_use`: for the function that callers see.
     pub public: Vec<Attribute>,
-    /// All others: on the function with the user's body.
+    /// All others: for the function with the user's body.
     pub inner: Vec<Attribute>,
     /// Whether the user wrote documentation.
     pub documented: bool,

@@ -1,4 +1,4 @@
-//! What is written beside an error: enough that callers type-check and editors keep the body, and nothing that adds a message.
+//! Output beside an error: callers type-check and editors keep the body, without further messages.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{format_ident, quote};
@@ -9,7 +9,7 @@ use crate::expand::{generated, generated_docs, hygienic, location};
 use crate::model::{self, Kind};
 use crate::parse::{Entry, Function, Refused};
 
-/// The errors, and a function with the signature that callers use.
+/// Returns the errors, and a function with the signature that callers use.
 pub(crate) fn function(
     kind: Kind,
     entries: &[Entry],
@@ -34,7 +34,7 @@ pub(crate) fn function(
     }
 }
 
-/// The error for an item that is no function, and the item itself.
+/// Returns the error for an item that is not a function, and the item itself.
 pub(crate) fn item(kind: Kind, refused: &Refused, item: &TokenStream) -> TokenStream {
     let word = kind.word();
     let errors = match refused {
@@ -51,7 +51,7 @@ pub(crate) fn item(kind: Kind, refused: &Refused, item: &TokenStream) -> TokenSt
     quote!(#errors #item)
 }
 
-/// A function with a receiver is most likely in an `impl` block, where only functions may stand.
+/// A function with a receiver is most likely in an `impl` block, which allows only functions.
 fn method(function: &Function, errors: &TokenStream) -> TokenStream {
     let Function { attributes, visibility, signature, body } = function;
     let signature = model::without_our_attributes(signature);
@@ -81,7 +81,7 @@ fn stub(kind: Kind, library: &Path, attributes: &Attributes, function: &Function
     }
 }
 
-/// The parameters that are part of the call, as far as they can be told.
+/// The parameters that are part of the call, as far as the macro can tell.
 fn callers_parameters(kind: Kind, signature: &Signature) -> Vec<TokenStream> {
     let mut parameters = Vec::new();
     for (index, input) in signature.inputs.iter().enumerate() {
@@ -120,7 +120,7 @@ fn job(kind: Kind, library: &Path, function: &Function) -> TokenStream {
     }
 }
 
-/// The return type, unless naming it outside the function would be an error of its own.
+/// The return type, unless naming it outside the function would cause another error.
 fn usable_output(signature: &Signature) -> Option<&Type> {
     let ReturnType::Type(_, ty) = &signature.output else {
         return None;
@@ -146,8 +146,8 @@ fn mentions(tokens: TokenStream, names: &[String]) -> bool {
     })
 }
 
-/// The user's function, repaired where the compiler would complain once more about what is reported already. Its body is
-/// checked with it, so that editors complete in it and its imports count as used.
+/// The user's function, without the parts that the compiler would report a second time. It is
+/// emitted so that editors complete in its body and its imports count as used.
 fn body(kind: Kind, library: &Path, attributes: &Attributes, function: &Function) -> Option<TokenStream> {
     let mut signature = model::without_our_attributes(&function.signature);
     let is_checkable = model::has_body(function) && !matches!(signature.output, ReturnType::Default);

@@ -1,7 +1,7 @@
-//! The grammar: spans are kept, nothing is judged.
+//! Parses the attribute and the item. Keeps spans, and judges nothing.
 //!
-//! Of the function only attributes, visibility and signature are read. The body stays the tokens that were written, so that
-//! an editor keeps the function while its body is half typed.
+//! Reads only the attributes, the visibility and the signature of the function. The body stays as
+//! tokens, so that an editor keeps the function while its body is incomplete.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -14,13 +14,13 @@ pub(crate) struct Function {
     pub attributes: Vec<Attribute>,
     pub visibility: Visibility,
     pub signature: Signature,
-    /// Everything after the signature: the brace group, or whatever is there instead.
+    /// Everything after the signature: the brace group, or any other tokens.
     pub body: TokenStream,
 }
 
 /// Why an item is not a [`Function`].
 pub(crate) enum Refused {
-    /// Another item, with the token that says which.
+    /// Another kind of item, with its keyword.
     Other(TokenTree),
     /// A function that cannot be read.
     Unreadable(syn::Error),
@@ -32,7 +32,7 @@ pub(crate) enum Entry {
     Stray(TokenStream),
 }
 
-/// What follows the name of an option.
+/// The tokens after the name of an option.
 pub(crate) enum Value {
     Given(Expr),
     /// `name` or `name =`.
@@ -42,12 +42,12 @@ pub(crate) enum Value {
     Unreadable(TokenStream),
 }
 
-/// Splits the attribute at its commas; a part that cannot be read does not hide the others.
+/// Splits the attribute at its commas. An unreadable part does not hide the others.
 pub(crate) fn options(tokens: TokenStream) -> Vec<Entry> {
     parts(tokens).into_iter().map(entry).collect()
 }
 
-/// What stands between commas. Where nothing stands before a comma, the comma itself is the part.
+/// Splits tokens at commas. An empty part is represented by its comma.
 pub(crate) fn parts(tokens: TokenStream) -> Vec<TokenStream> {
     let mut parts = Vec::new();
     let mut part = TokenStream::new();
@@ -108,7 +108,7 @@ fn read_value(tokens: TokenStream) -> Value {
     }
 }
 
-/// The first token after attributes and visibility if no function follows it.
+/// The first token after attributes and visibility, if the item is not a function.
 fn other_item(item: TokenStream) -> Option<TokenTree> {
     let read = |input: ParseStream<'_>| {
         input.call(Attribute::parse_outer)?;
@@ -122,7 +122,7 @@ fn other_item(item: TokenStream) -> Option<TokenTree> {
     read.parse2(item).ok().flatten()
 }
 
-/// Skips one of the words that may stand before `fn`.
+/// Skips one of the words that may precede `fn`.
 fn qualifier(input: ParseStream<'_>) -> bool {
     let word = input.fork().call(Ident::parse_any).ok();
     let is_word = word.is_some_and(|word| {

@@ -1,4 +1,4 @@
-//! Collects every error before any is shown.
+//! Collects all errors before the macro reports them.
 
 use std::fmt::Display;
 
@@ -28,7 +28,7 @@ impl Problems {
         }
     }
 
-    /// The value if nothing was wrong, otherwise all errors as one.
+    /// Returns the value if there are no errors, otherwise all errors as one.
     pub(crate) fn into_result<T>(self, value: Option<T>) -> syn::Result<T> {
         match (self.0, value) {
             (None, Some(value)) => Ok(value),

@@ -2,7 +2,8 @@
 
 use strsim::osa_distance;
 
-/// The word of `valid` that was probably meant: a known synonym first, else the nearest within a third of its length.
+/// Returns the word of `valid` that was probably meant: a known synonym first, otherwise the
+/// nearest word within a third of its length.
 pub(crate) fn nearest<'a>(wrong: &str, valid: &[&'a str], synonyms: &[(&str, &'a str)]) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     if let Some((_, meant)) = synonyms.iter().find(|(synonym, _)| *synonym == wrong) {
@@ -16,7 +17,7 @@ pub(crate) fn nearest<'a>(wrong: &str, valid: &[&'a str], synonyms: &[(&str, &'a
         .map(|(_, word)| word)
 }
 
-/// `; did you mean …?`, or the semicolon alone: a remedy follows in either case.
+/// `; did you mean …?`, or only the semicolon. A remedy follows in both cases.
 pub(crate) fn did_you_mean(meant: Option<&str>) -> String {
     meant.map_or_else(|| ";".to_owned(), |word| format!("; did you mean `{word}`?"))
 }

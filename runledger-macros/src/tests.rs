@@ -1,4 +1,4 @@
-//! Golden files of what the macros write. `INSTA_UPDATE=always cargo test` writes them anew.
+//! Golden files of the macros' output. `INSTA_UPDATE=always cargo test` updates them.
 
 use quote::quote;
 

@@ -1,4 +1,4 @@
-//! The only surface that generated code and this repository's tests may name. It may change in any release.
+//! The items that generated code and this repository's tests use. They may change in any release.
 
 pub use inventory;
 
@@ -21,22 +21,24 @@ pub use crate::workflow::macro_traits::{WorkflowContext, context};
 
 use crate::{Call, Job};
 
-/// Timings with which an idle worker finds only what is announced to it: what else it does not find shows.
+/// Timings without polls, so that an idle worker finds only runs that others announce. Tests use
+/// them to find missing notifications.
 #[cfg(all(feature = "failpoints", feature = "worker"))]
 #[must_use]
 pub const fn without_polls(timings: crate::Timings) -> crate::Timings {
     crate::Timings { poll: std::time::Duration::from_secs(3600), ..timings }
 }
 
-/// A call from its encoded arguments.
+/// Builds a call from its encoded arguments.
 pub fn call<J: Job>(args: &[(&'static str, &dyn ErasedArg)]) -> Call<J> {
     Call::new(args)
 }
 
-/// An argument to be encoded; says in the same words as its reader that a type cannot be stored.
+/// Erases the type of an argument to encode. For a type that cannot be stored, the compiler reports
+/// the same error as for reading it.
 pub fn argument<T: Payload>(value: &T) -> &dyn ErasedArg {
     value
 }
 
-/// Fails to compile, at the place of the type, where a type cannot be stored.
+/// Fails to compile, at the type's own span, if the type cannot be stored.
 pub const fn assert_payload<T: Payload>() {}

@@ -1,4 +1,4 @@
-//! Whether the present code still follows the record of every run in flight.
+//! Checks that this program's code still replays every run in flight.
 
 #[cfg(feature = "testing")]
 pub(crate) mod history;
@@ -12,29 +12,39 @@ use crate::model::verification::Verification;
 use crate::worker::app::App;
 
 impl App {
-    /// Replays every run in flight against this program's code, and says which do not replay: what a deploy would block.
+    /// Replays every run in flight against this program's code, and reports each run that a deploy
+    /// would block.
     ///
-    /// Nothing is written, and no step runs: a step that is not recorded waits for ever, and so the code stops where the run stands. What the code of a
-    /// workflow does between its steps is done as in every replay. Of a job only the stored input is read, to see whether it fits. Runs of jobs that this
-    /// program does not have are [`Verdict::NoCode`](crate::Verdict::NoCode): where programs share a database, look at the findings.
+    /// `verify` writes nothing and executes no step. An unrecorded step stays pending, so the code
+    /// stops where the run stands. Workflow code between steps executes, as in every replay. For a
+    /// plain job, `verify` only checks that the job can read the stored input. A run whose job this
+    /// program does not have is reported as [`Verdict::NoCode`](crate::Verdict::NoCode). If
+    /// programs share a database, each reports the runs of the others this way: inspect the
+    /// findings.
     ///
-    /// A node of a graph that waits for other nodes has no record. `verify` checks that the program has the
-    /// node's job in its version, and that every required parameter is in the call or comes from another
-    /// node. It does not check the types of the values. For a [map](crate::Graph::map) node that has not
-    /// started, it checks that the program has the job of the items, and that an item provides every required
-    /// parameter. If the call has the list, it reads each item as it would read a stored input. Gates and
-    /// unfinished graphs need no code and are not counted.
+    /// A node of a graph that waits for other nodes has no record. `verify` checks that the program
+    /// has the node's job in its version, and that every required parameter is in the call or comes
+    /// from another node. It does not check the types of the values. For a [map](crate::Graph::map)
+    /// node that has not started, it checks that the program has the job of the items, and that an
+    /// item provides every required parameter. If the call has the list, `verify` reads each item
+    /// like a stored input. Gates and unfinished graphs need no code and are not counted.
     ///
-    /// `verify` reads the output of a child or a graph from the record of its workflow. It does not check the output
-    /// of one that has ended while the workflow waits for another.
+    /// `verify` reads the output of a child or a graph from the record of its workflow. It does not
+    /// check the output of a child or graph that has ended while the workflow waits for another
+    /// one.
     ///
-    /// What the recorded steps of sagas did must still be there to take back: where the job of a recorded undo is gone, or does not read its recorded input, that
-    /// is a finding at `undo[key]`, whether the run goes on or is being undone. Undos that are done need nothing more.
+    /// The program must still be able to compensate the recorded steps of sagas. If the job of a
+    /// recorded compensation is missing, or cannot read its recorded input, `verify` reports a
+    /// finding at `undo[key]`. It does so for running and for compensating runs. It does not check
+    /// finished compensations.
     ///
-    /// Reads runs in pages of 64, each a statement of its own. A workflow that awaits something of its own, that is no step, is given five seconds.
+    /// If a workflow awaits something other than a step, `verify` waits up to 5 s for it.
     ///
     /// # Errors
-    /// [`ClientError`]: as [`start`](Self::start) for the code, or a failure of the database.
+    /// [`ClientError`] for invalid code, as in [`start`](Self::start), or for a database error.
+    ///
+    /// # Cost
+    /// At most three statements for each page of up to 64 runs. Pages of large runs are smaller.
     pub async fn verify(self) -> Result<Verification, ClientError> {
         let registry = self.code()?;
         rehearsal::verify(&self.db, Arc::new(registry), Arc::new(self.provided)).await
@@ -42,8 +52,8 @@ impl App {
 }
 
 /// Calls [`App::verify`] for every job that is linked into the program, on the database of
-/// [`Db::from_env_read_only`]. Logs the summary, and prints it to standard error if a run does not replay. It
-/// leaves the schema as it is, so a standby works too.
+/// [`Db::from_env_read_only`]. Logs the summary, and also prints it to standard error if a run does
+/// not replay. Does not change the schema, so it works on a standby too.
 ///
 /// ```no_run
 /// #[tokio::main]

@@ -14,7 +14,8 @@ pub(super) fn implementation(definition: &Definition) -> TokenStream {
     let descriptor = descriptor(definition);
     let types: Vec<TokenStream> =
         stored(definition).map(|(parameter, payload)| owned_type(parameter, payload)).collect();
-    // One span for all of it: what is wrong with the output is found several times and shown once per span.
+    // One span for all items: the compiler finds a wrong output several times, but reports it once
+    // per span.
     quote_spanned! {place(output)=>
         #[automatically_derived]
         impl #library::Job for #marker {
@@ -47,7 +48,7 @@ fn descriptor(definition: &Definition) -> TokenStream {
     }
 }
 
-/// Where the function is, spanned so that the line is that of its name and not of the attribute.
+/// The location of the function. The span selects the line of the name, not of the attribute.
 pub(crate) fn location(library: &Path, at: Span) -> TokenStream {
     let place = quote_spanned! {at=>
         ::core::file!(), ::core::line!(), ::core::column!(), ::core::module_path!()

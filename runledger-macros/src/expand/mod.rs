@@ -1,10 +1,12 @@
-//! Writes a checked definition out. Nothing here can fail, and nothing written holds logic.
+//! Generates the items of a checked definition. This cannot fail, and generated code contains no
+//! logic.
 //!
 //! ```text
 //! pub fn charge(order: Order) -> ::runledger::Call<__charge> { … }     what callers see
 //! pub enum __charge {}                                                 the one hidden item
 //! const _: () = {
-//!     impl __charge { async fn charge(…) { … }  fn __runledger_run(…) }    the body, behind a path that shadows nothing
+//!     impl __charge { async fn charge(…) { … }  fn __runledger_run(…) }    a path to the body, which
+//!                                                                          shadows nothing
 //!     impl ::runledger::Job for __charge { … }
 //!     inventory::submit! { … }
 //! };
@@ -46,25 +48,25 @@ pub(crate) fn definition(definition: &Definition) -> TokenStream {
     }
 }
 
-/// A line of documentation for a function without one, so that `missing_docs` stays quiet.
+/// Documents a function without documentation, so that `missing_docs` does not warn.
 pub(crate) fn generated_docs(kind: Kind, name: &str) -> TokenStream {
     let text = format!(" A call of the {} `{name}`.", kind.word());
     quote!(#[doc = #text])
 }
 
-/// The same identifier where only generated code can see it.
+/// The same identifier, visible only to generated code.
 pub(crate) fn hygienic(ident: &Ident) -> Ident {
     let mut ident = ident.clone();
     ident.set_span(generated(ident.span()));
     ident
 }
 
-/// Shown at `span` in messages, resolved like generated code.
+/// Shows messages at `span`, and resolves names like generated code.
 pub(crate) fn generated(span: Span) -> Span {
     span.resolved_at(Span::mixed_site())
 }
 
-/// Where messages about a type go: behind its `&`, if it has one.
+/// The span for messages about a type: after its `&`, if it has one.
 fn place(ty: &Type) -> Span {
     match ty {
         Type::Reference(reference) => place(&reference.elem),
@@ -93,8 +95,8 @@ fn public_function(definition: &Definition) -> TokenStream {
     }
 }
 
-/// The key and the value of one argument. The library asks for a `Payload` here in the same words as where the argument is read,
-/// so that the compiler says once that a type is not one.
+/// The key and the value of one argument. The library requires `Payload` here in the same words as
+/// where it reads the argument, so that the compiler reports a wrong type once.
 fn encoded(library: &Path, parameter: &Parameter, payload: &Payload) -> TokenStream {
     let at = place(&parameter.ty);
     let key = key(&parameter.ident);

@@ -1,4 +1,4 @@
-//! The user's function, and the one that a worker calls to run it once.
+//! Generates the user's function, and the function that a worker calls to execute it once.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -7,7 +7,7 @@ use syn::{Path, Type};
 use super::{generated, key, place};
 use crate::model::{Definition, Owned, Parameter, Payload, Presence, Role};
 
-/// The user's function and the one that a worker calls, as associated functions: a path reaches them, a bare name never.
+/// Both functions are associated functions, so that a path reaches them and a bare name never does.
 pub(super) fn body(definition: &Definition) -> TokenStream {
     let Definition { attributes, signature, marker, body, .. } = definition;
     let inner = &attributes.inner;
@@ -29,7 +29,7 @@ fn run(definition: &Definition) -> TokenStream {
     let result = Ident::new("result", place(output));
     let function = &signature.ident;
     let names = locals(definition);
-    // The transaction last: whether the arguments fit is seen without one.
+    // Takes the transaction last, so that arguments that do not fit are detected without one.
     let (transactions, others): (Vec<_>, Vec<_>) =
         names.iter().partition(|(_, parameter)| matches!(parameter.role, Role::Transaction));
     let takes = others.into_iter().map(|(name, parameter)| take(library, name, parameter, &invocation));
@@ -37,7 +37,8 @@ fn run(definition: &Definition) -> TokenStream {
         transactions.into_iter().map(|(name, parameter)| take(library, name, parameter, &invocation));
     let arguments = names.iter().map(|(name, parameter)| argument(library, name, parameter));
     let finish = finish(definition, &invocation, &result, &names);
-    // Names the output once more, where the compiler would otherwise report a wrong one a second time in other words.
+    // Names the output again, so that the compiler does not report a wrong output twice in
+    // different words.
     let witness = quote_spanned! {place(output)=>
         let _: ::core::option::Option<<Self as #library::Job>::Output> = ::core::option::Option::None;
     };
@@ -62,7 +63,7 @@ fn run(definition: &Definition) -> TokenStream {
     }
 }
 
-/// A local for each parameter, numbered: the user's names could be those of the other locals.
+/// Numbers the locals of the parameters, because the user's names could clash with other locals.
 fn locals(definition: &Definition) -> Vec<(Ident, &Parameter)> {
     let numbered = definition.parameters.iter().enumerate();
     numbered
@@ -73,7 +74,7 @@ fn locals(definition: &Definition) -> Vec<(Ident, &Parameter)> {
         .collect()
 }
 
-/// Takes the value of one parameter out of the invocation, or ends the attempt.
+/// Takes the value of one parameter from the invocation, or ends the attempt.
 fn take(library: &Path, name: &Ident, parameter: &Parameter, invocation: &Ident) -> TokenStream {
     let at = place(&parameter.ty);
     let taken = match &parameter.role {
@@ -125,7 +126,8 @@ fn argument(library: &Path, name: &Ident, parameter: &Parameter) -> TokenStream 
     match &parameter.role {
         Role::Stored(Payload { owned: Owned::Moved, .. }) => quote!(#name),
         Role::Stored(_) | Role::Injected(_) => quote_spanned!(at=> &#name),
-        // The library says what is wrong with another type; the compiler would only say that it is another.
+        // For another type, the library names the mistake; the compiler would only report a
+        // mismatch.
         Role::Workflow => quote_spanned!(at=> #library::__private::context::<#ty>(&#name)),
         Role::Transaction => quote_spanned!(at=> #library::__private::transaction::<#ty>(&mut #name)),
     }
@@ -152,7 +154,7 @@ fn finish(
     }
 }
 
-/// The type that owns what a parameter is given.
+/// The owned type of a parameter's value.
 pub(super) fn owned_type(parameter: &Parameter, payload: &Payload) -> TokenStream {
     match &payload.owned {
         Owned::Moved => parameter.ty.to_token_stream(),

@@ -1,4 +1,5 @@
-//! The paths in a body, found in its tokens alone: it may be half typed, and what macros make of theirs is not known.
+//! Finds the paths in a body by its tokens alone. The body may be incomplete, and macros may do
+//! anything with their tokens.
 
 use proc_macro2::{Delimiter, Ident, TokenStream};
 use quote::{ToTokens, TokenStreamExt};
@@ -11,31 +12,32 @@ use super::tokens::{
     is_function, path, qualified, sign, words, words_outside_blocks, words_until,
 };
 
-/// The methods of `Wf` whose arguments behind the first are the body of a step, which is recorded and may do anything.
+/// The methods of `Wf` whose arguments after the first are the body of a step, which is recorded
+/// and may do anything.
 const STEPS: [&str; 2] = ["step", "tx"];
 
-/// What a closure may be wrapped in when it is kept in a local variable.
+/// Wrappers of a closure in a local variable.
 const POINTERS: [&str; 3] = ["Box", "Arc", "Rc"];
 
-/// The methods that give the items of a collection in its own order.
+/// The methods that return the items of a collection in its own order.
 const ITERATORS: [&str; 9] =
     ["iter", "iter_mut", "into_iter", "keys", "into_keys", "values", "values_mut", "into_values", "drain"];
 
-/// The words that end a pass of a loop early, or the loop.
+/// The words that end an iteration or the loop early.
 const LEAVES: [&str; 3] = ["break", "continue", "return"];
 
-/// A path in an expression, as `SystemTime::now` or `tokio::spawn`, or a single name.
+/// A path in an expression, such as `SystemTime::now` or `tokio::spawn`, or a single name.
 #[derive(Debug)]
 pub(super) struct Mention {
     segments: Vec<Ident>,
-    /// The whole path, where the body imports the first of them.
+    /// The whole path, if the body imports its first name.
     meant: Vec<String>,
     pub form: Form,
-    /// The function or the closure that it is in.
+    /// The enclosing function or closure.
     owner: Option<usize>,
 }
 
-/// What has been met so far.
+/// The results so far.
 #[derive(Default)]
 struct Found {
     mentions: Vec<Mention>,
@@ -43,7 +45,7 @@ struct Found {
     names: Names,
 }
 
-/// What follows a path.
+/// The syntax after a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// `(…)`
@@ -52,16 +54,17 @@ pub(super) enum Form {
     EmptyCall,
     /// `!(…)`
     Macro,
-    /// None of these: it may be given to something that calls it, as in `map(rand::random)`.
+    /// None of these. The path may be an argument for a function that calls it, as in
+    /// `map(rand::random)`.
     Value,
     /// The method `elapsed` of a point in time.
     Elapsed,
-    /// A collection whose order decides about steps.
+    /// A collection whose order determines steps.
     HashOrder,
 }
 
 impl Mention {
-    /// Its names, the last one first.
+    /// Its names, last one first.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.meant.iter().rev().map(String::as_str)
     }
@@ -88,7 +91,7 @@ impl Found {
         self.mentions.push(Mention { segments, meant, form, owner });
     }
 
-    /// Walks what is only done where this function or closure is called.
+    /// Walks code that executes only if this function or closure is called.
     fn owned<'a>(
         &mut self,
         name: &Ident,
@@ -108,7 +111,8 @@ impl Found {
     }
 }
 
-/// Every path of `body` outside the bodies of inline steps, what only these call, attributes, imports and other definitions.
+/// Returns every path of `body`, except in bodies of inline steps, in functions that only these
+/// call, in attributes, in imports and in other definitions.
 pub(super) fn mentions(body: &TokenStream, parameters: &[(String, Local)]) -> Vec<Mention> {
     let buffer = TokenBuffer::new2(body.clone());
     let mut found = Found::default();
@@ -122,7 +126,7 @@ pub(super) fn mentions(body: &TokenStream, parameters: &[(String, Local)]) -> Ve
     mentions.into_iter().filter(|mention| !is_of_a_step(mention)).collect()
 }
 
-/// Collects from `here` to the end, or to the first sign at which to stop.
+/// Collects from `here` to the end, or to the first sign for which `is_end` is true.
 fn walk<'a>(mut here: Cursor<'a>, is_end: fn(char) -> bool, found: &mut Found) -> Cursor<'a> {
     while !here.eof() {
         here = if let Some((word, after)) = here.ident() {
@@ -161,7 +165,7 @@ fn at_word<'a>(word: Ident, after: Cursor<'a>, found: &mut Found) -> Cursor<'a> 
         "fn" => after_fn(after, found),
         "let" => after_let(after, found),
         "for" => after_for(after, found),
-        // Types do nothing.
+        // Types do not execute.
         "struct" | "enum" | "type" => behind(after, |token| sign(token, ';').or_else(|| behind_block(token))),
         _ => at_path(word, after, found),
     }
@@ -181,7 +185,7 @@ fn at_path<'a>(word: Ident, after: Cursor<'a>, found: &mut Found) -> Cursor<'a> 
                 found.mention(vec![method], Form::Elapsed);
                 return behind;
             }
-            // What is not the workflow may have such a method too, and calls its closure here and now.
+            // Other types may have a method of this name, which executes its closure at once.
             let is_other = matches!(local, Some(Local::Other | Local::Instant | Local::Hashed));
             if is_other && is_step(&method.to_string()) { behind } else { after }
         }
@@ -201,7 +205,8 @@ fn form_of(after: Cursor<'_>) -> Form {
     }
 }
 
-/// Behind a function inside the body. Its signature does nothing, and it sees no local variables.
+/// Returns the cursor after a function inside the body. Its signature does not execute, and it sees
+/// no local variables.
 fn after_fn<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     let Some((name, mut here)) = after.ident() else { return after };
     let mut kind = Kind::Function;
@@ -226,7 +231,8 @@ fn after_fn<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     here
 }
 
-/// Behind the value of a local variable with a plain name. A closure that is kept in one is the body of a step if it is given to one, or only called in one.
+/// Returns the cursor after a `let`. A closure in a local variable is the body of a step if only
+/// steps receive or call it.
 fn after_let<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     let plain = after.ident().filter(|(word, _)| word == "mut").map_or(after, |(_, after)| after);
     let named = plain.ident().and_then(|(name, behind)| {
@@ -259,7 +265,8 @@ fn after_let<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     after
 }
 
-/// A block whose value may be a closure, as in `let body = { let path = path.clone(); move || read(&path) };`.
+/// Walks a block whose value may be a closure:
+/// `let body = { let path = path.clone(); move || read(&path) };`.
 fn block(name: &Ident, mut here: Cursor<'_>, found: &mut Found) {
     while !here.eof() {
         here = if is_closure(here) {
@@ -271,7 +278,7 @@ fn block(name: &Ident, mut here: Cursor<'_>, found: &mut Found) {
     }
 }
 
-/// `Box::new(|| …)` and the like.
+/// Whether the value is `Box::new(|| …)` or similar.
 fn is_closure_behind_pointer(value: Cursor<'_>) -> bool {
     let Some((first, after)) = value.ident() else { return false };
     let (segments, after) = path(first, after);
@@ -280,11 +287,12 @@ fn is_closure_behind_pointer(value: Cursor<'_>) -> bool {
     is_pointer && group(after, Delimiter::Parenthesis).is_some_and(|(inside, _)| is_closure(inside))
 }
 
-/// Behind the pattern of a loop. The order of a hash map decides which steps are built first, where the loop awaits them one after the other.
+/// Returns the cursor after the pattern of a loop. In a loop over a hash map that awaits steps one
+/// by one, the map's order determines the order of steps.
 fn after_for<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     let mut here = after;
     let over = loop {
-        // That of a bound, `for<'a>`, or of an `impl`.
+        // Not a loop: `for<'a>` in a bound, or the `for` of an `impl`.
         let is_no_loop =
             sign(after, '<').is_some() || sign(here, ';').is_some() || behind_block(here).is_some();
         if is_no_loop || here.eof() {
@@ -302,7 +310,7 @@ fn after_for<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     over
 }
 
-/// The map that a loop takes its items from in their own order, to await something of the workflow with each of them.
+/// The map whose own order a loop uses to await the workflow for each item.
 fn hashed_loop(mut over: Cursor<'_>, names: &Names) -> Option<Ident> {
     while let Some(after) =
         sign(over, '&').or_else(|| over.ident().filter(|(word, _)| word == "mut").map(|(_, after)| after))
@@ -319,7 +327,8 @@ fn hashed_loop(mut over: Cursor<'_>, names: &Names) -> Option<Ident> {
     words(body, &mut all);
     words_outside_blocks(body, &mut in_every_pass);
     let is_of_workflow = |word: &Ident| names.local(&word.to_string()) == Some(Local::Workflow);
-    // Where a pass may do nothing, one alone may do something, and then there is no order.
+    // If an iteration may do nothing, possibly only one does something, and the order does not
+    // matter.
     let is_decisive = names.local(&map.to_string()) == Some(Local::Hashed)
         && in_every_pass.iter().any(is_of_workflow)
         && in_every_pass.iter().any(|word| word == "await")
@@ -327,7 +336,7 @@ fn hashed_loop(mut over: Cursor<'_>, names: &Names) -> Option<Ident> {
     is_decisive.then_some(map)
 }
 
-/// A field or a method is not what is named alike elsewhere. Two dots are a range.
+/// A field or a method is not the function of the same name. Two dots are a range.
 fn after_dot<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     if let Some(after) = sign(after, '.') {
         return after;
@@ -337,7 +346,7 @@ fn after_dot<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
         return after_step(after, 1, found);
     }
     found.owners.note(Use { name: name.to_string(), is_call: true, before: Before::Value });
-    // What is asked for the time may be asked at once how long ago that was.
+    // A call of `elapsed` may directly follow `now()`.
     let asked = group(after, Delimiter::Parenthesis).filter(|(inside, _)| name == "now" && inside.eof());
     let asked = asked.and_then(|(_, behind)| sign(behind, '.')).and_then(Cursor::ident);
     match asked {
@@ -353,7 +362,8 @@ fn is_step(name: &str) -> bool {
     STEPS.contains(&name)
 }
 
-/// Behind the arguments of an inline step. The first ones, up to its name, belong to the workflow, as do all before a closure.
+/// Returns the cursor after the arguments of an inline step. The arguments up to its name, and all
+/// before a closure, belong to the workflow.
 fn after_step<'a>(after: Cursor<'a>, n_before_body: u8, found: &mut Found) -> Cursor<'a> {
     let turbofish = double_colon(after).and_then(generics);
     let Some((mut here, after)) = group(turbofish.unwrap_or(after), Delimiter::Parenthesis) else {
@@ -371,7 +381,8 @@ fn after_step<'a>(after: Cursor<'a>, n_before_body: u8, found: &mut Found) -> Cu
     after
 }
 
-/// Behind the parameters of a closure, which hide what is named alike outside. Where the bar is an operator, nothing is lost by that but a name.
+/// Returns the cursor after the parameters of a closure, which shadow outer names. If the bar is an
+/// operator, some names merely become unknown.
 fn after_bar<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     if let Some(after) = sign(after, '|') {
         return after;
@@ -388,7 +399,8 @@ fn after_bar<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     after
 }
 
-/// Behind an attribute, and behind the definition under one of ours: a job may do anything, and another workflow is checked by itself.
+/// Returns the cursor after an attribute, and after the definition under one of ours: a job may do
+/// anything, and another workflow is checked separately.
 fn after_attribute(after: Cursor<'_>) -> Cursor<'_> {
     let Some((inside, after)) = group(sign(after, '!').unwrap_or(after), Delimiter::Bracket) else {
         return after;

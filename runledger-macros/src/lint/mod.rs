@@ -1,12 +1,13 @@
-//! What the body of a workflow may not do outside its steps, since replay would not repeat it.
+//! Reports code in the body of a workflow that replay does not repeat.
 //!
-//! A worker runs the body anew from its beginning and skips recorded steps, so between them the body must decide alike every time. Types and imports
-//! are unknown here: what the paths in the body say decides. An alarm about code that is right costs more than one that is missed, so what they do not
-//! give away passes.
+//! A worker executes the body again from its beginning and skips recorded steps, so the code
+//! between steps must decide the same each time. The lint knows neither types nor outer imports:
+//! the paths in the body decide. A false alarm costs more than a missed defect, so unclear code
+//! passes.
 //!
 //! ```text
 //! body ─▶ mentions ─▶ rules     path → class, why, instead
-//!         │      └▶ owners      functions and closures in the body: whether steps alone call them
+//!         │      └▶ owners      functions and closures in the body: do only steps call them?
 //!         └▶ names              what a local name stands for
 //! ```
 
@@ -29,20 +30,21 @@ pub(crate) use self::rules::Class;
 use self::rules::rule_of;
 use crate::problems::Problems;
 
-/// A class that the user lets pass.
+/// A class that the user allows.
 pub(crate) struct Allowed {
     pub class: Class,
-    /// The word that says so, unless it is reported already.
+    /// The word that allows it. `None` if the word is already reported.
     pub word: Option<Ident>,
 }
 
-/// What a parameter of this type is, other than the workflow's context.
+/// Classifies a parameter of this type that is not the workflow's context.
 pub(crate) fn local_of(ty: &Type) -> Local {
     let tokens = TokenBuffer::new2(ty.to_token_stream());
     names::of_type(tokens.begin()).unwrap_or(Local::Other)
 }
 
-/// Reports every mention of what replay cannot repeat, except what is allowed, and what is allowed in vain.
+/// Reports every mention that replay does not repeat, unless it is allowed. Also reports words that
+/// allow nothing in the body.
 pub(crate) fn check(
     body: &TokenStream,
     parameters: &[(String, Local)],

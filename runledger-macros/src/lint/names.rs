@@ -1,4 +1,5 @@
-//! What the names in a body stand for, as far as its tokens say it. Who does not know says so: then nothing is refused for it.
+//! Determines the meaning of the names in a body by its tokens alone. The lint refuses nothing
+//! because of an unknown name.
 
 use proc_macro2::{Delimiter, Ident};
 use syn::buffer::Cursor;
@@ -6,30 +7,31 @@ use syn::ext::IdentExt;
 
 use super::tokens::{arguments_of, beyond, double_colon, group, is_function, path, path_of_type, sign};
 
-/// What a local name stands for.
+/// The meaning of a local name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Local {
     /// The workflow's context, or a branch of it.
     Workflow,
     /// A `SystemTime`, whose `elapsed` reads the clock.
     Instant,
-    /// A `HashMap` or a `HashSet` with the hasher of the standard library, which is seeded anew in every process.
+    /// A `HashMap` or a `HashSet` with the standard library's hasher, which has a new seed in every
+    /// process.
     Hashed,
-    /// Something else, and no view of the workflow.
+    /// Another value, without access to the workflow.
     Other,
-    /// Anything.
+    /// Any value.
     Unknown,
 }
 
-/// What is known at one place of the body.
+/// The names that are known at one place of the body.
 #[derive(Default)]
 pub(super) struct Names {
     locals: Vec<(String, Local)>,
-    /// What `use` in the body has brought, with the whole path of each.
+    /// The imports in the body, with their whole paths.
     imports: Vec<(String, Vec<String>)>,
 }
 
-/// How much was known where a block began.
+/// The number of locals and imports at the start of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Outer(usize, usize);
 
@@ -38,13 +40,14 @@ impl Names {
         Outer(self.locals.len(), self.imports.len())
     }
 
-    /// Forgets what has been learnt since.
+    /// Removes the names learned since `outer`.
     pub(super) fn leave(&mut self, outer: Outer) {
         self.locals.truncate(outer.0);
         self.imports.truncate(outer.1);
     }
 
-    /// Forgets the local variables, which a function inside the body does not see, until they are recalled.
+    /// Removes the local variables, which a function inside the body does not see.
+    /// [`recall_locals`](Self::recall_locals) restores them.
     pub(super) fn forget_locals(&mut self) -> Vec<(String, Local)> {
         std::mem::take(&mut self.locals)
     }
@@ -57,18 +60,18 @@ impl Names {
         self.locals.push((name, local));
     }
 
-    /// None for a name that nothing in the body has made.
+    /// `None` for a name that the body does not define.
     pub(super) fn local(&self, name: &str) -> Option<Local> {
         self.locals.iter().rev().find(|(known, _)| known == name).map(|(_, local)| *local)
     }
 
-    /// The names of a pattern hide those from before: what they stand for is not known.
+    /// Adds the names of a pattern as unknown. They shadow earlier names.
     pub(super) fn hide(&mut self, names: impl IntoIterator<Item = Ident>) {
         let names = names.into_iter().map(|name| name.to_string());
         self.locals.extend(names.filter(|name| is_function(name)).map(|name| (name, Local::Unknown)));
     }
 
-    /// The whole path, where the first name of it was imported in the body.
+    /// The whole path, if the body imports its first name.
     pub(super) fn resolve(&self, segments: &[Ident]) -> Vec<String> {
         let mut names: Vec<String> = segments.iter().map(|segment| segment.unraw().to_string()).collect();
         if let Some(first) = names.first().filter(|first| self.local(first).is_none())
@@ -79,7 +82,7 @@ impl Names {
         names
     }
 
-    /// Learns what the part of a `use` from here to its `;`, its `,` or its end brings.
+    /// Learns the imports of the part of a `use` from here to its `;`, its `,` or its end.
     pub(super) fn import(&mut self, mut here: Cursor<'_>, before: &[String]) {
         let mut whole = before.to_vec();
         while !here.eof() && sign(here, ';').is_none() {
@@ -121,7 +124,7 @@ impl Names {
     }
 }
 
-/// Behind the next comma, or at the end.
+/// The cursor after the next comma, or the end.
 fn behind_part(mut here: Cursor<'_>) -> Cursor<'_> {
     while !here.eof() && sign(here, ';').is_none() {
         match sign(here, ',') {
@@ -132,7 +135,7 @@ fn behind_part(mut here: Cursor<'_>) -> Cursor<'_> {
     here
 }
 
-/// What a value of this type is, where the type says it.
+/// Classifies a value by its type, if the type shows it.
 pub(super) fn of_type(mut here: Cursor<'_>) -> Option<Local> {
     loop {
         here = if let Some(after) = sign(here, '&') {
@@ -147,7 +150,7 @@ pub(super) fn of_type(mut here: Cursor<'_>) -> Option<Local> {
     }
     let (first, after) = double_colon(here).unwrap_or(here).ident()?;
     let (segments, after) = path_of_type(first, after);
-    // A third argument of a map, or a second one of a set, is a hasher that somebody has chosen.
+    // A third argument of a map, or a second one of a set, is a custom hasher.
     match segments.last()?.to_string().as_str() {
         "Wf" | "Branch" => Some(Local::Workflow),
         "SystemTime" => Some(Local::Instant),
@@ -157,7 +160,7 @@ pub(super) fn of_type(mut here: Cursor<'_>) -> Option<Local> {
     }
 }
 
-/// What the value from here to the `;` is, where it says so.
+/// Classifies the value from here to the `;`.
 pub(super) fn of_value(value: Cursor<'_>, names: &Names) -> Local {
     let mut here = value;
     while let Some(after) = sign(here, '&') {
@@ -179,7 +182,7 @@ pub(super) fn of_value(value: Cursor<'_>, names: &Names) -> Local {
     }
 }
 
-/// What follows the workflow's context in a value.
+/// Classifies a value by the tokens after the workflow's context.
 fn of_workflow(after: Cursor<'_>) -> Local {
     if is_end(after) {
         return Local::Workflow;
@@ -197,7 +200,7 @@ fn is_end(here: Cursor<'_>) -> bool {
     here.eof() || sign(here, ';').is_some()
 }
 
-/// Whether a value is made of what has nothing of the workflow.
+/// Returns `Other` for a value that is made only of names without access to the workflow.
 fn of_other(value: Cursor<'_>, names: &Names) -> Local {
     if !is_end(value) && is_other(value, names) { Local::Other } else { Local::Unknown }
 }
@@ -215,7 +218,7 @@ fn is_other(mut here: Cursor<'_>, names: &Names) -> bool {
             };
             let name = name.to_string();
             let is_known = matches!(names.local(&name), Some(Local::Other | Local::Instant | Local::Hashed));
-            // The names of fields and of macros are no values.
+            // The names of fields and of macros are not values.
             let is_named = sign(after, ':').is_some() || sign(after, '!').is_some();
             let is_free = !is_function(&name) || name == "await" || is_named;
             if !is_known && !is_free {

@@ -1,18 +1,18 @@
-//! Functions and closures inside a body, and whether they are called by its steps alone.
+//! Functions and closures inside a body, and whether only steps call them.
 
 use std::collections::HashSet;
 
 use proc_macro2::Ident;
 
-/// What has been met of them.
+/// The functions and closures found so far.
 #[derive(Default)]
 pub(super) struct Owners {
     all: Vec<Owner>,
-    /// That in which the walk is.
+    /// The owner that the walk is in.
     present: Option<usize>,
-    /// Each name that is used outside of the bodies of steps, with the owner in which that is.
+    /// Each name that is used outside the bodies of steps, with the owner that uses it.
     uses: Vec<(Use, Option<usize>)>,
-    /// Every name that is used in the bodies of steps.
+    /// Every name used in the bodies of steps.
     in_steps: HashSet<String>,
 }
 
@@ -21,7 +21,7 @@ struct Owner {
     kind: Kind,
 }
 
-/// How such a thing is called.
+/// How a function or closure is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// By its name alone.
@@ -32,14 +32,14 @@ pub(super) enum Kind {
     Method,
 }
 
-/// A name as it is used.
+/// A use of a name.
 pub(super) struct Use {
     pub name: String,
     pub is_call: bool,
     pub before: Before,
 }
 
-/// What stands before a name.
+/// The syntax before a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     Nothing,
@@ -53,7 +53,7 @@ impl Owners {
         self.present
     }
 
-    /// Begins one, and gives the one around it.
+    /// Starts an owner, and returns the enclosing one.
     pub(super) fn enter(&mut self, name: String, kind: Kind) -> Option<usize> {
         self.all.push(Owner { name, kind });
         self.present.replace(self.all.len() - 1)
@@ -71,7 +71,8 @@ impl Owners {
         self.in_steps.extend(names.into_iter().map(|name| name.to_string()));
     }
 
-    /// For each whether it is used in the bodies of steps, and called nowhere else. What only such a one calls is called in steps, too.
+    /// For each owner, whether the bodies of steps use it and no other code calls it. An owner that
+    /// only such owners call also counts.
     pub(super) fn only_in_steps(&self) -> Vec<bool> {
         let mut is_of_steps = vec![false; self.all.len()];
         loop {

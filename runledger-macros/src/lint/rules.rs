@@ -1,9 +1,9 @@
-//! The paths that are refused, why, and what to write instead.
+//! The refused paths, with the reason and the replacement.
 
 use super::mentions::{Form, Mention};
 use super::tokens::is_function;
 
-/// What replay cannot repeat, by the word that allows it.
+/// The kinds of code that replay does not repeat. Each has a word for `allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     WallClock,
@@ -48,17 +48,18 @@ impl Class {
     }
 }
 
-/// Paths that are refused for one reason and have one replacement.
+/// Paths that are refused for the same reason and have the same replacement.
 pub(super) struct Rule {
     pub class: Class,
     why: &'static str,
     instead: &'static str,
-    /// The last names of a path; fewer than it has, so that it may begin at any `use`. A `*` stands for the rest of a function's name, a `!` for a
-    /// macro, and `()` for a call without arguments.
+    /// The last names of each path. Must be fewer names than the full path has, so that the path
+    /// may start at any `use`. A `*` stands for the rest of a function's name, `!` for a macro, and
+    /// `()` for a call without arguments.
     paths: &'static [&'static str],
 }
 
-/// That which refuses a method of points in time.
+/// Refuses a method of points in time.
 const ELAPSED: Rule = Rule {
     class: Class::WallClock,
     why: "`elapsed` reads the wall clock, which reads differently on replay",
@@ -66,7 +67,7 @@ const ELAPSED: Rule = Rule {
     paths: &["SystemTime::elapsed", "Instant::elapsed"],
 };
 
-/// That which refuses a loop.
+/// Refuses a loop.
 const HASH_ORDER: Rule = Rule {
     class: Class::HashOrder,
     why: "a `HashMap` or a `HashSet` has another order on replay, and so have the steps of this loop",
@@ -214,7 +215,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// The rule that refuses a mention.
+/// Returns the rule that refuses a mention.
 pub(super) fn rule_of(mention: &Mention) -> Option<&'static Rule> {
     match mention.form {
         Form::Elapsed => return Some(&ELAPSED),
@@ -222,7 +223,7 @@ pub(super) fn rule_of(mention: &Mention) -> Option<&'static Rule> {
         Form::Call | Form::EmptyCall | Form::Macro | Form::Value => {}
     }
     let names: Vec<&str> = mention.names().collect();
-    // What is the user's own is not judged by its name.
+    // The user's own modules may have any name.
     if let [.., _, "crate" | "self" | "super"] = names[..] {
         return None;
     }
@@ -236,7 +237,7 @@ impl Rule {
     }
 }
 
-/// `names` has the last one first.
+/// Whether a rule's path matches. `names` has the last name first.
 fn is(names: &[&str], form: Form, path: &str) -> bool {
     let (path, only) = if let Some(path) = path.strip_suffix('!') {
         (path, Some(Form::Macro))

@@ -1,4 +1,4 @@
-//! What is refused in a body, by its tokens.
+//! Tests which tokens of a body are refused.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -8,12 +8,12 @@ use super::mentions::mentions;
 use super::names::Local;
 use super::rules::rule_of;
 
-/// The refused paths of a body, as they are written.
+/// The refused paths of a body, as written.
 fn refused(body: &str) -> Vec<String> {
     refused_with("", body)
 }
 
-/// Those of the body of a workflow that has these parameters behind its context.
+/// The refused paths of the body of a workflow with these parameters after its context.
 fn refused_with(parameters: &str, body: &str) -> Vec<String> {
     let body: TokenStream = body.parse().expect("the body is tokens");
     let mut locals = vec![("wf".to_owned(), Local::Workflow)];
@@ -248,7 +248,7 @@ fn a_step_of_what_is_not_the_workflow_is_no_step() {
     ] {
         assert_eq!(refused(body), ["fs::read"], "{body}");
     }
-    // A workflow's context may hide in these.
+    // These may contain a workflow's context.
     for body in [
         "let b = wf.branch(\"b\"); b.step(..)",
         "let b: Branch<'_> = f(); b.step(..)",
@@ -294,7 +294,7 @@ fn steps_in_the_order_of_a_hash_map_are_refused() {
     {
         assert_eq!(made(value), [""; 0], "{value}");
     }
-    // None of these builds a step in that order.
+    // None of these creates a step in that order.
     for body in [
         "for n in wages.values() { sum += n; }",
         "for n in &wages { let b = wf.branch(n); all.push(async move { b.run(pay(n)).await }); }",

@@ -1,9 +1,9 @@
-//! Steps through tokens that may be no Rust yet.
+//! Moves through tokens that may not be valid Rust yet.
 
 use proc_macro2::{Delimiter, Ident};
 use syn::buffer::Cursor;
 
-/// The rest of a path, through its turbofishes, and what follows it.
+/// The rest of a path, through its turbofishes, and the cursor after it.
 pub(super) fn path(first: Ident, mut after: Cursor<'_>) -> (Vec<Ident>, Cursor<'_>) {
     let mut segments = vec![first];
     while let Some(next) = double_colon(after) {
@@ -19,7 +19,8 @@ pub(super) fn path(first: Ident, mut after: Cursor<'_>) -> (Vec<Ident>, Cursor<'
     (segments, after)
 }
 
-/// The rest of a path in a type, whose generic arguments need no turbofish. Those of its last name are left.
+/// The rest of a path in a type, whose generic arguments need no turbofish. Stops before the
+/// arguments of its last name.
 pub(super) fn path_of_type(first: Ident, mut after: Cursor<'_>) -> (Vec<Ident>, Cursor<'_>) {
     let mut segments = vec![first];
     loop {
@@ -32,13 +33,14 @@ pub(super) fn path_of_type(first: Ident, mut after: Cursor<'_>) -> (Vec<Ident>, 
     }
 }
 
-/// A path that begins with a type in angle brackets, `<SystemTime>::now` or `<OsRng as Default>::default`, as the names of the type and what follows.
+/// A path that begins with a type in angle brackets, such as `<SystemTime>::now` or `<OsRng as
+/// Default>::default`. Returns the names of the type and the names after it.
 pub(super) fn qualified(start: Cursor<'_>) -> Option<(Vec<Ident>, Cursor<'_>)> {
     let (next, after) = double_colon(generics(start)?)?.ident()?;
     let (first, of_type) = double_colon(sign(start, '<')?).or_else(|| sign(start, '<'))?.ident()?;
     let (mut segments, of_type) = path_of_type(first, of_type);
     let of_type = generics(of_type).unwrap_or(of_type);
-    // Anything else there makes it a comparison.
+    // With any other token, it is a comparison.
     if sign(of_type, '>').is_none() && of_type.ident().is_none_or(|(word, _)| word != "as") {
         return None;
     }
@@ -47,7 +49,7 @@ pub(super) fn qualified(start: Cursor<'_>) -> Option<(Vec<Ident>, Cursor<'_>)> {
     Some((segments, after))
 }
 
-/// How many generic arguments begin here.
+/// Counts the generic arguments that begin here.
 pub(super) fn arguments_of(start: Cursor<'_>) -> usize {
     let (Some(mut here), Some(end)) = (sign(start, '<'), generics(start)) else { return 0 };
     let (mut n_arguments, mut begins) = (0, true);
@@ -64,7 +66,7 @@ pub(super) fn arguments_of(start: Cursor<'_>) -> usize {
     n_arguments
 }
 
-/// Behind `<…>`.
+/// The cursor after `<…>`.
 pub(super) fn generics(start: Cursor<'_>) -> Option<Cursor<'_>> {
     let mut here = sign(start, '<')?;
     let mut depth = 1_u32;
@@ -89,7 +91,7 @@ pub(super) fn generics(start: Cursor<'_>) -> Option<Cursor<'_>> {
     Some(here)
 }
 
-/// Behind a type, at the `=` or the `;` that ends it.
+/// The cursor after a type, at the `=` or `;` that ends it.
 pub(super) fn behind_type(mut here: Cursor<'_>) -> Cursor<'_> {
     while !here.eof() && sign(here, '=').is_none() && sign(here, ';').is_none() {
         here = match sign(here, '-').and_then(|after| sign(after, '>')) {
@@ -108,7 +110,7 @@ pub(super) fn is_closure(mut here: Cursor<'_>) -> bool {
     sign(here, '|').is_some()
 }
 
-/// Behind the first token that `end` finds, or at the end.
+/// The cursor after the first token that `end` matches, or the end.
 pub(super) fn behind<'a>(mut here: Cursor<'a>, end: fn(Cursor<'a>) -> Option<Cursor<'a>>) -> Cursor<'a> {
     while !here.eof() {
         if let Some(after) = end(here) {
@@ -119,14 +121,14 @@ pub(super) fn behind<'a>(mut here: Cursor<'a>, end: fn(Cursor<'a>) -> Option<Cur
     here
 }
 
-/// Every word from here to the end, in groups, too.
+/// Collects every word from here to the end, including groups.
 pub(super) fn words(mut here: Cursor<'_>, found: &mut Vec<Ident>) {
     while !here.eof() {
         here = one_word(here, found);
     }
 }
 
-/// As [`words`], but for those in braces.
+/// Same as [`words`], without the words in braces.
 pub(super) fn words_outside_blocks(mut here: Cursor<'_>, found: &mut Vec<Ident>) {
     while !here.eof() {
         here = if let Some((word, after)) = here.ident() {
@@ -143,7 +145,7 @@ pub(super) fn words_outside_blocks(mut here: Cursor<'_>, found: &mut Vec<Ident>)
     }
 }
 
-/// Every word between two places of one level.
+/// Returns every word between two cursors of one level.
 pub(super) fn words_until(mut here: Cursor<'_>, end: Cursor<'_>) -> Vec<Ident> {
     let mut found = Vec::new();
     while !here.eof() && here != end {
@@ -164,12 +166,12 @@ fn one_word<'a>(here: Cursor<'a>, found: &mut Vec<Ident>) -> Cursor<'a> {
     }
 }
 
-/// Whether nothing stands between parentheses here.
+/// Whether empty parentheses follow.
 pub(super) fn is_called_with_nothing(here: Cursor<'_>) -> bool {
     group(here, Delimiter::Parenthesis).is_some_and(|(inside, _)| inside.eof())
 }
 
-/// Types and variants begin with a capital letter.
+/// Whether a name is not that of a type or variant, which start with a capital letter.
 pub(super) fn is_function(name: &str) -> bool {
     !name.starts_with(char::is_uppercase)
 }
@@ -186,7 +188,7 @@ pub(super) fn group(here: Cursor<'_>, delimiter: Delimiter) -> Option<(Cursor<'_
     here.group(delimiter).map(|(inside, _, after)| (inside, after))
 }
 
-/// Behind one token, whatever it is.
+/// The cursor after one token of any kind.
 pub(super) fn beyond(here: Cursor<'_>) -> Cursor<'_> {
     here.token_tree().map_or_else(Cursor::empty, |(_, after)| after)
 }

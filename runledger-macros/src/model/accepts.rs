@@ -1,4 +1,4 @@
-//! The versions that a definition accepts beside its own: `"1.."`, `"1..=3"`, or a list of them.
+//! The option `accepts`: earlier versions to serve, as `"1.."`, `"1..=3"`, or a list.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -7,12 +7,12 @@ use syn::{Expr, ExprArray};
 use super::options::{literal_integer, literal_string, ungrouped};
 use crate::problems::Problems;
 
-/// The most versions that one definition accepts: a worker asks for the runs of each.
+/// The most versions that one definition accepts, because a worker queries the runs of each.
 const MOST: usize = 100;
 
 const EXPECTED: &str = "write `accepts = \"1..\"` for all from 1 to the one before its own, `\"1..=3\"`, or a list such as `[1, 3]`";
 
-/// Reads the value of `accepts` for a definition of this version; what is wrong goes to `problems`.
+/// Reads the value of `accepts` for a definition of this version. Adds errors to `problems`.
 pub(super) fn check(value: &Expr, version: u32, problems: &mut Problems) -> Vec<u32> {
     let mut versions: Vec<u32> = Vec::new();
     for (at, first, last) in ranges(value, version, problems) {
@@ -46,7 +46,7 @@ fn not_before(first: u32, last: u32, version: u32) -> String {
     )
 }
 
-/// Each place with the first and the last version there.
+/// The span, the first and the last version of each range.
 fn ranges(value: &Expr, version: u32, problems: &mut Problems) -> Vec<(Span, u32, u32)> {
     if let Some(literal) = literal_string(value) {
         let range = range(&literal.value(), version);

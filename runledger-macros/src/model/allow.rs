@@ -1,4 +1,4 @@
-//! The option `allow(…)` of a workflow: what its body may do although replay cannot repeat it.
+//! The option `allow(…)` of a workflow: classes of code in its body that replay does not repeat.
 
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 
@@ -8,7 +8,7 @@ use crate::parse::{self, Value};
 use crate::problems::Problems;
 use crate::suggest::{did_you_mean, nearest};
 
-/// What users may call these words.
+/// Words that users may write instead.
 const SYNONYMS: &[(&str, &str)] = &[
     ("time", "wall_clock"),
     ("clock", "wall_clock"),
@@ -36,7 +36,8 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("order", "hash_order"),
 ];
 
-/// Reads the words; a word that was probably meant counts, so that the body is not reported for a typing slip.
+/// Reads the words. A misspelled word counts as the suggested one, so that the body is not reported
+/// too.
 pub(super) fn check(kind: Kind, option: &Ident, value: &Value, problems: &mut Problems) -> Vec<Allowed> {
     if kind == Kind::Job {
         problems.at_span(

@@ -8,7 +8,7 @@ use super::parameters::{Parameter, Role, named, unsized_of};
 use super::types;
 use crate::problems::Problems;
 
-/// The first parameter of a workflow, or what is wrong with it.
+/// Checks the first parameter of a workflow, and reports what is wrong with it.
 pub(super) fn check(signature: &Signature, problems: &mut Problems) -> Option<Parameter> {
     if !is_first(signature) {
         report_missing(signature, problems);
@@ -43,12 +43,13 @@ pub(super) fn check(signature: &Signature, problems: &mut Problems) -> Option<Pa
     None
 }
 
-/// Whether the first parameter is meant as the context.
+/// Whether the first parameter is meant to be the context.
 pub(super) fn is_first(signature: &Signature) -> bool {
     signature.inputs.first().is_some_and(could_be_context)
 }
 
-/// Whether a first parameter is meant as the context. The compiler checks its type; this only sorts out what cannot be one.
+/// Whether a first parameter may be the context. The compiler checks its type; this only excludes
+/// types that cannot be one.
 pub(crate) fn could_be_context(first: &FnArg) -> bool {
     let FnArg::Typed(typed) = first else {
         return false;
@@ -59,13 +60,13 @@ pub(crate) fn could_be_context(first: &FnArg) -> bool {
     }
 }
 
-/// Whether `ty` is written as the context's own type, borrowed or not.
+/// Whether `ty` is written as the context's type, borrowed or not.
 pub(crate) fn is_context(ty: &Type) -> bool {
     let inner = types::reference(ty).map_or(ty, |reference| &*reference.elem);
     types::is_named(inner, "Wf")
 }
 
-/// A context at another place is reported there.
+/// Reports a missing context. Another check reports a context at the wrong place.
 fn report_missing(signature: &Signature, problems: &mut Problems) {
     if signature.inputs.iter().any(has_context_type) {
         return;

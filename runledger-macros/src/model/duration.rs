@@ -1,9 +1,9 @@
-//! The grammar of durations: `30s`, and of ranges of them: `1s..5m`.
+//! Parses durations such as `30s`, and ranges of durations such as `1s..5m`.
 
 use super::options::Backoff;
 use crate::suggest::{did_you_mean, nearest};
 
-/// A century: 64-bit microseconds and every instant that Postgres can store hold it with room to spare.
+/// A century, far below the limits of 64-bit microseconds and of Postgres timestamps.
 const MAX_MS: u64 = 100 * 365 * DAY_MS;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -29,7 +29,7 @@ const UNIT_SYNONYMS: &[(&str, &str)] = &[
     ("days", "d"),
 ];
 
-/// Milliseconds of `30s`; the error says what is wrong with `text`.
+/// Milliseconds of `30s`, or an error that says what is wrong with `text`.
 pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -46,7 +46,7 @@ pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The two ends of `1s..5m`.
+/// Both ends of `1s..5m`.
 pub(super) fn range(text: &str) -> Result<Backoff, String> {
     let Some((first, cap)) = text.split_once("..") else {
         return Err(format!(

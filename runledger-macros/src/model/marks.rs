@@ -6,7 +6,7 @@ use super::parameters::Presence;
 use crate::problems::Problems;
 use crate::suggest::{did_you_mean, nearest};
 
-/// Attributes of the compiler that a parameter may carry beside ours.
+/// The compiler's attributes that a parameter may also have.
 const LINTS: &[&str] = &["allow", "expect", "warn", "deny", "forbid"];
 
 /// Our attributes on one parameter.
@@ -16,7 +16,7 @@ pub(super) struct Marks<'a> {
     pub default: Option<(&'a Attribute, Presence)>,
 }
 
-/// Reads the attributes of one parameter; all but ours and the compiler's lints are reported.
+/// Reads the attributes of one parameter. Reports all except ours and the compiler's lints.
 pub(super) fn marks<'a>(typed: &'a PatType, problems: &mut Problems) -> Marks<'a> {
     let mut marks = Marks::default();
     for attribute in &typed.attrs {

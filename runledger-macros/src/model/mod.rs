@@ -1,6 +1,6 @@
-//! Meaning: every check, all errors at once.
+//! Checks the attribute and the function, and reports all errors at once.
 //!
-//! What leaves this module as a [`Definition`] can be written out without a further decision.
+//! Code generation needs no further decisions for a [`Definition`].
 
 mod accepts;
 mod allow;
@@ -28,7 +28,7 @@ use crate::lint::{self, Local};
 use crate::parse::{Entry, Function};
 use crate::problems::Problems;
 
-/// Which attribute was written.
+/// The attribute.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Job,
@@ -64,7 +64,7 @@ pub(crate) struct Definition {
     pub body: TokenStream,
 }
 
-/// Checks the attribute and the function, and reports all that is wrong with both.
+/// Checks the attribute and the function, and reports all errors in both.
 pub(crate) fn check(kind: Kind, entries: &[Entry], function: &Function) -> syn::Result<Definition> {
     let mut problems = Problems::default();
     let options = options::check(kind, entries, &mut problems);
@@ -91,12 +91,12 @@ pub(crate) fn check(kind: Kind, entries: &[Entry], function: &Function) -> syn::
     problems.into_result(definition)
 }
 
-/// The path given with `crate = …`, else `::runledger`.
+/// The path from `crate = …`, otherwise `::runledger`.
 pub(crate) fn library(entries: &[Entry]) -> Path {
     options::library(entries).unwrap_or_else(|| parse_quote!(::runledger))
 }
 
-/// The hidden type's name: lower case and with underscores, so that no type of the user has it.
+/// The name of the hidden type: lower case and with underscores, unlike any type of the user.
 pub(crate) fn marker(function: &Ident) -> Ident {
     format_ident!("__{}", function.unraw(), span = function.span())
 }
@@ -130,7 +130,7 @@ fn check_body(
     problems.at(end, format!("a `#[{}]` needs a body; write `{{ … }}`", kind.word()));
 }
 
-/// What a parameter is to the body.
+/// Classifies a parameter for the lint of the body.
 fn local(parameter: &Parameter) -> (String, Local) {
     let local = match parameter.role {
         Role::Workflow => Local::Workflow,

@@ -9,10 +9,10 @@ use syn::{Ident, LitStr};
 use super::{Kind, Options};
 use crate::problems::Problems;
 
-/// Names are keys of indexes and labels of metrics; 48 bytes keep both small.
+/// Names are keys of indexes and labels of metrics, and 48 bytes keep both small.
 const MAX_LENGTH: usize = 48;
 
-/// The stored name, checked; aliases are checked against it.
+/// Returns the checked stored name. Also checks the aliases.
 pub(super) fn of(kind: Kind, options: &Options, function: &Ident, problems: &mut Problems) -> String {
     let name = match &options.name {
         Some(literal) => {
@@ -35,7 +35,7 @@ pub(super) fn of(kind: Kind, options: &Options, function: &Ident, problems: &mut
     name
 }
 
-/// Reports a literal that is not a name; `what` says what it names.
+/// Reports a literal that is not a valid name. `what` says what it names.
 pub(super) fn check(what: &str, literal: &LitStr, problems: &mut Problems) {
     if let Err(fault) = grammar(&literal.value()) {
         report(what, &literal.value(), literal.span(), &fault, "", problems);

@@ -9,7 +9,7 @@ use crate::parse::{Entry, Value};
 use crate::problems::Problems;
 use crate::suggest::{did_you_mean, nearest};
 
-/// The options that take a value, of jobs and workflows alike.
+/// The options of both jobs and workflows that take a value.
 const VALID: &[&str] = &[
     "name",
     "aliases",
@@ -24,10 +24,10 @@ const VALID: &[&str] = &[
     "crate",
 ];
 
-/// The option that only a job has.
+/// The option that only jobs have.
 const HEARTBEAT: &str = "heartbeat";
 
-/// What other libraries call these options.
+/// The names of these options in other libraries.
 const SYNONYMS: &[(&str, &str)] = &[
     ("id", "name"),
     ("rename", "name"),
@@ -64,26 +64,26 @@ pub(crate) struct Options {
     pub deadline: Option<Limit>,
     pub heartbeat: Option<Limit>,
     pub version: Option<u32>,
-    /// Earlier versions whose runs this code serves too.
+    /// Earlier versions whose runs this code also serves.
     pub accepts: Vec<u32>,
-    /// What the body of a workflow may do although replay cannot repeat it.
+    /// Classes of code that the body of a workflow may use although replay does not repeat it.
     pub allow: Vec<Allowed>,
 }
 
-/// A limit of time, and where it is written.
+/// A time limit, and its literal.
 pub(crate) struct Limit {
     pub ms: u64,
     literal: LitStr,
 }
 
-/// The first delay between attempts and the longest.
+/// The first and the longest delay between attempts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     pub first_ms: u64,
     pub cap_ms: u64,
 }
 
-/// Reads all options; what is wrong goes to `problems`.
+/// Reads all options. Adds errors to `problems`.
 pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> Options {
     let mut options = Options::default();
     let mut seen: Vec<&Ident> = Vec::new();
@@ -119,7 +119,7 @@ pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> O
         }
     }
     options.check_limits(problems);
-    // Against its own version, wherever that stands.
+    // After the loop, because `version` may follow `accepts`.
     if let Some(accepts) = accepts {
         options.accepts = accepts::check(accepts, options.version.unwrap_or(1), problems);
     }
@@ -129,12 +129,12 @@ pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> O
 const NO_HEARTBEAT: &str = "a `#[workflow]` has no `heartbeat`: its steps are its signs of life; give it to the jobs that it runs, or limit one step with \
                             `.heartbeat_timeout(…)`";
 
-/// What takes a value; `allow` takes words.
+/// The options that take a value. `allow` takes words instead.
 fn valid(kind: Kind) -> impl Iterator<Item = &'static str> {
     VALID.iter().copied().chain((kind == Kind::Job).then_some(HEARTBEAT))
 }
 
-/// The path of `crate = …`, whatever else is wrong.
+/// The path of `crate = …`, even if other options are wrong.
 pub(super) fn library(entries: &[Entry]) -> Option<Path> {
     entries.iter().find_map(|entry| match entry {
         Entry::Option { name, value: Value::Given(value) } if name == "crate" => modules(value).cloned(),
@@ -163,7 +163,7 @@ impl Options {
             HEARTBEAT => self.heartbeat = limit(option, value, problems),
             "backoff" => self.backoff = parsed(option, value, duration::range, problems),
             "version" => self.version = integer(option, value, (1, u32::MAX.into()), problems),
-            // `crate` is read by `library`; here only its shape is checked.
+            // `library` reads `crate`. This only checks that it is a path.
             _ if modules(value).is_none() => {
                 problems.at(value, format!("option `{option}` is a path of modules; {}", example(option)));
             }
@@ -171,7 +171,7 @@ impl Options {
         }
     }
 
-    /// A limit within a shorter one would never be reached.
+    /// Reports a limit that exceeds an outer limit, because no run would reach it.
     fn check_limits(&self, problems: &mut Problems) {
         let (timeout, deadline) = (("timeout", &self.timeout), ("deadline", &self.deadline));
         let heartbeat = (HEARTBEAT, &self.heartbeat);
@@ -223,7 +223,7 @@ fn example(option: &Ident) -> String {
     format!("write `{option} = {value}`")
 }
 
-/// A path without types in it, which generated code can write more names behind.
+/// A path without types, to which generated code can append names.
 fn modules(value: &Expr) -> Option<&Path> {
     match ungrouped(value) {
         Expr::Path(path) => {

@@ -1,4 +1,4 @@
-//! The parameters: what is stored, what is injected, what has a default.
+//! Checks the parameters: which are stored, which are injected, and which have a default.
 
 use syn::{Expr, FnArg, Ident, Pat, PatType, Signature, Type, TypeReference};
 
@@ -8,7 +8,8 @@ use super::marks::{is_lint, marks};
 use super::types::{self, Borrowed};
 use crate::problems::Problems;
 
-/// A declared graph passes tuples, and the library implements its traits for tuples and functions up to this length.
+/// The library implements its traits for tuples and functions up to this length, and a declared
+/// graph passes tuples.
 const MAX_STORED: usize = 12;
 
 /// One parameter.
@@ -39,18 +40,18 @@ pub(crate) struct Payload {
     pub presence: Presence,
 }
 
-/// How the stored value becomes the argument.
+/// How the argument is made from the stored value.
 #[derive(Clone)]
 pub(crate) enum Owned {
     /// `x: T`: moved.
     Moved,
     /// `x: &T`, stored as this `T`.
     Borrowed(Type),
-    /// `x: &str`, `x: &[T]`, `x: &Path`, stored as what owns this unsized type.
+    /// `x: &str`, `x: &[T]`, `x: &Path`, stored as the owned form of this unsized type.
     Unsized(Type),
 }
 
-/// What happens when the stored payload lacks the key.
+/// The value to use if the stored payload lacks the key.
 #[derive(Clone)]
 pub(crate) enum Presence {
     Required,
@@ -62,7 +63,7 @@ pub(crate) enum Presence {
     DefaultTo(Expr),
 }
 
-/// Reads all parameters; those that are wrong are left out and reported.
+/// Reads all parameters. Reports and leaves out the wrong ones.
 pub(super) fn check(kind: Kind, signature: &Signature, problems: &mut Problems) -> Vec<Parameter> {
     let mut parameters = Vec::new();
     let mut n_before = 0;
@@ -80,7 +81,7 @@ pub(super) fn check(kind: Kind, signature: &Signature, problems: &mut Problems) 
     parameters
 }
 
-/// The signature as the compiler may see it: `#[inject]` and `#[default]` are ours alone.
+/// The signature for the compiler, without our attributes `#[inject]` and `#[default]`.
 pub(crate) fn without_our_attributes(signature: &Signature) -> Signature {
     let mut signature = signature.clone();
     for input in &mut signature.inputs {
@@ -181,7 +182,7 @@ fn stored(kind: Kind, typed: &PatType, default: Option<Presence>, problems: &mut
     Some(Role::Stored(Payload { owned, presence: default.unwrap_or(implied) }))
 }
 
-/// What keeps the values of a type from being stored, as far as the type's tokens say it.
+/// The reason why values of a type cannot be stored, as far as its tokens show it.
 fn fault(kind: Kind, ty: &Type) -> Option<syn::Error> {
     if let Some(at) = types::impl_trait(ty) {
         return Some(syn::Error::new(
@@ -233,7 +234,7 @@ fn fault_of_borrowing(ty: &Type) -> Option<syn::Error> {
     ))
 }
 
-/// The unsized type behind the reference, if it is one that has an owner.
+/// The referenced unsized type, if it has an owned form.
 pub(super) fn unsized_of(reference: &TypeReference) -> Option<&Type> {
     let elem = types::bare(&reference.elem);
     let has_owner =

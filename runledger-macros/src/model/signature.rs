@@ -1,4 +1,4 @@
-//! Checks of the function apart from its parameters.
+//! Checks the function, except its parameters.
 
 use syn::spanned::Spanned;
 use syn::{Attribute, GenericParam, Generics, ReturnType, Safety, Signature, Type};
@@ -7,7 +7,7 @@ use super::Kind;
 use super::types::{self, Borrowed};
 use crate::problems::Problems;
 
-/// A function has one of our attributes, once.
+/// Reports a second attribute of ours on the function.
 pub(super) fn check_attributes(kind: Kind, attributes: &[Attribute], problems: &mut Problems) {
     for second in attributes.iter().filter(|attribute| is_ours(attribute)) {
         problems.at(
@@ -23,7 +23,7 @@ pub(crate) fn is_ours(attribute: &Attribute) -> bool {
     last.is_some_and(|segment| segment.ident == "job" || segment.ident == "workflow")
 }
 
-/// The function is async and nothing that a worker could not call.
+/// Checks that the function is async and that a worker can call it.
 pub(super) fn check(kind: Kind, signature: &Signature, problems: &mut Problems) {
     let word = kind.word();
     if let Some(token) = &signature.constness {
@@ -56,7 +56,7 @@ pub(super) fn check(kind: Kind, signature: &Signature, problems: &mut Problems) 
     check_generics(word, &signature.generics, problems);
 }
 
-/// The type behind `->`, if the function can be a job as far as that type is concerned.
+/// The return type, if it can be the output of a job.
 pub(super) fn output(kind: Kind, signature: &Signature, problems: &mut Problems) -> Option<Type> {
     let word = kind.word();
     let ty = match &signature.output {

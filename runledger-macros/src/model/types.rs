@@ -1,16 +1,16 @@
-//! Questions about types, answered from their tokens alone.
+//! Analyzes types by their tokens alone.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{PathArguments, Type, TypeReference};
 
-/// What in a type keeps its values from being stored.
+/// The part of a type that prevents storing its values.
 pub(super) enum Borrowed {
     Reference(Span),
     Lifetime(Span, String),
 }
 
-/// The first reference or lifetime anywhere in `tokens`; `'static` alone is not one.
+/// The first reference or lifetime in `tokens`, except `'static`.
 pub(super) fn borrowed(tokens: impl ToTokens) -> Option<Borrowed> {
     find_borrowed(tokens.into_token_stream())
 }
@@ -20,7 +20,7 @@ pub(crate) fn is_nameable(ty: &Type) -> bool {
     borrowed(ty).is_none() && impl_trait(ty).is_none()
 }
 
-/// Where the tokens say `impl Trait`.
+/// The span of `impl` in `impl Trait`.
 pub(super) fn impl_trait(tokens: impl ToTokens) -> Option<Span> {
     tokens.into_token_stream().into_iter().find_map(|token| match token {
         TokenTree::Ident(word) if word == "impl" => Some(word.span()),
@@ -29,7 +29,7 @@ pub(super) fn impl_trait(tokens: impl ToTokens) -> Option<Span> {
     })
 }
 
-/// The type without parentheses and the invisible groups of `macro_rules!`.
+/// The type without parentheses and without the invisible groups of `macro_rules!`.
 pub(super) fn bare(mut ty: &Type) -> &Type {
     loop {
         ty = match ty {
@@ -40,7 +40,7 @@ pub(super) fn bare(mut ty: &Type) -> &Type {
     }
 }
 
-/// The reference that `ty` is.
+/// `ty` as a reference.
 pub(super) fn reference(ty: &Type) -> Option<&TypeReference> {
     match bare(ty) {
         Type::Reference(reference) => Some(reference),
@@ -58,7 +58,7 @@ pub(super) fn is_option(ty: &Type) -> bool {
     last_segment(ty).is_some_and(|(ident, plain)| !plain && ident == "Option")
 }
 
-/// The last name of a path and whether it stands without arguments.
+/// The last name of a path, and whether it has no arguments.
 fn last_segment(ty: &Type) -> Option<(&syn::Ident, bool)> {
     match bare(ty) {
         Type::Path(path) => path

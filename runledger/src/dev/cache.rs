@@ -1,5 +1,5 @@
-//! Caches the downloaded programs per user. Unpacks an archive once, checks its files at each use, and
-//! downloads it again if files are missing.
+//! Caches the downloaded programs per user. Unpacks an archive once, checks its files at each use,
+//! and downloads it again if files are missing.
 //!
 //! ```text
 //! <cache>/lock                  held while a program downloads or repairs; `tar` holds it too
@@ -32,7 +32,8 @@ const MANIFEST: &str = "manifest";
 /// Lists the symbolic links, because the npm format cannot contain links.
 const LINKS: &str = "pg-symlinks.json";
 
-/// How deep below an archive's root the programs may be: a package's folder, then `lib/postgresql/17/bin`.
+/// How deep below an archive's root the programs may be: a package's folder, then
+/// `lib/postgresql/17/bin`.
 const DEPTH: usize = 6;
 
 /// An entry of [`LINKS`]: create the link `target` to `source`, in the same folder.
@@ -42,8 +43,8 @@ struct Link {
     target: PathBuf,
 }
 
-/// Returns the folder with the programs of `archive`. Downloads the archive unless the cache has its files, or the
-/// download is forbidden.
+/// Returns the folder with the programs of `archive`. Downloads the archive unless the cache has
+/// its files, or the download is forbidden.
 pub(super) fn programs(archive: &Archive, identity: &Identity) -> Result<PathBuf, NotDownloaded> {
     if let Some(bin) = complete(&archive.folder(), identity) {
         return Ok(bin);
@@ -138,8 +139,8 @@ enum Unpacking {
     Said(String),
 }
 
-/// `tar` inherits the lock: if this process is killed, no other process touches the folder until `tar` has
-/// ended.
+/// `tar` inherits the lock: if this process is killed, no other process touches the folder until
+/// `tar` has ended.
 fn unpack(file: &Path, into: &Path, locked: &File) -> Result<(), Unpacking> {
     remove(into).and_then(|()| fs::create_dir(into)).map_err(Unpacking::Io)?;
     let lock = locked.try_clone().map_err(Unpacking::Io)?;
@@ -169,8 +170,8 @@ fn find_bin(folder: &Path, depth: usize) -> Option<PathBuf> {
     inside.iter().filter(|_| depth > 0).find_map(|path| find_bin(path, depth - 1))
 }
 
-/// Creates the links of an npm package. The listed paths start at the package's root, which contains
-/// `native`.
+/// Creates the links of an npm package. The listed paths start at the package's root, which
+/// contains `native`.
 fn link(made: &Path) -> Result<(), String> {
     let package = made.join("package");
     let Ok(listed) = fs::read(package.join("native").join(LINKS)) else { return Ok(()) };
@@ -230,7 +231,8 @@ fn runs(program: &Path, identity: &Identity) -> Result<(), String> {
     Err(first_line(&output.stderr).unwrap_or_else(|| "`initdb --version` failed".to_owned()))
 }
 
-/// The first line that is not empty. `gzip` begins with an empty line, and `tar` ends with a general one.
+/// The first line that is not empty. `gzip` begins with an empty line, and `tar` ends with a
+/// general one.
 pub(super) fn first_line(stderr: &[u8]) -> Option<String> {
     let said = String::from_utf8_lossy(stderr);
     said.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)

@@ -1,12 +1,14 @@
-//! One private cluster on disk and its postmaster: made once, started when needed, stopped, deleted.
+//! One private cluster on disk and its postmaster.
 //!
 //! ```text
 //! <base>/runledger.lock
-//!                      held by whoever makes, starts or stops the server, and by `initdb` and `pg_ctl`; marks a folder as ours
+//!                      held by a process that creates, starts or stops the server, and by
+//!                      `initdb` and `pg_ctl`; marks a folder as ours
 //! <base>/server.lock   held by the server and all its processes
-//! <base>/data.tmp      an initdb under way; becomes <base>/data by a rename, so a half made one is never used
+//! <base>/data.tmp      a running initdb; becomes <base>/data by a rename, so that nothing uses
+//!                      an incomplete one
 //! <base>/data          PGDATA
-//! <base>/server.log    what the server said since its last start
+//! <base>/server.log    the server's log since its last start
 //! <base>/clients-*     see `lifetime`
 //! /tmp/rl-<8 hex>      the socket, the only way in
 //! ```
@@ -26,38 +28,42 @@ use super::identity::Identity;
 use super::locate::{self, Programs};
 use super::{Durability, Options, probe};
 
-/// How often a wait looks again: a start takes 50 ms.
+/// The pause between two checks of a wait. A start takes 50 ms.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A first start takes a second or two; a minute says that somebody is stuck.
+/// A first start takes 1 to 2 s, so a lock held for 60 s means that its holder is stuck.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Recovery after a crash is part of a start.
+/// Includes recovery after a crash.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// After `kill -9` of the postmaster its children need about a second to notice, and until then its lock file and
-/// shared memory keep a new one out. On a machine with ten times more to do than it can, that is ten seconds.
+/// After `kill -9` of the postmaster, its children need about 1 s to notice. Until then, its lock
+/// file and shared memory keep a new postmaster out. A machine with ten times the load that it can
+/// handle needs 10 s.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 const LOCK: &str = "runledger.lock";
 
-/// PostgreSQL finds another server of the data by its pid and its shared memory. Neither is visible from another
-/// container, and two servers destroy the data. This lock is visible wherever the file is.
+/// Prevents two servers on one data folder, which would destroy the data. PostgreSQL detects
+/// another server by its pid and its shared memory, but neither is visible from another container.
+/// This lock is visible wherever the file is.
 const SERVER_LOCK: &str = "server.lock";
 
-/// Runs a program that inherits the standard output of the shell as descriptor 9, and has none itself.
+/// Runs a program with the standard output of the shell as descriptor 9, and without a standard
+/// output.
 const AS_DESCRIPTOR_9: &str = r#"exec "$0" "$@" 9>&1 1>/dev/null"#;
 
 /// The role that owns everything in the cluster.
 pub(super) const ROLE: &str = "runledger";
 
-/// The exclusive right to change the cluster; ends with the process and the programs it has started.
+/// The exclusive right to change the cluster. It ends with this process and the programs that it
+/// started.
 #[derive(Debug)]
 pub(super) struct Locked(File);
 
-/// Where a cluster lives and as whom it runs; says nothing about whether it runs.
+/// The location and the account of a cluster, whether or not it runs.
 #[derive(Debug, Clone)]
 pub(super) struct Cluster {
     pub(super) base: PathBuf,
@@ -67,7 +73,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster that `options` mean; makes its base folder.
+    /// Opens the cluster of `options`. Creates its base folder.
     pub(super) fn open(options: &Options) -> Result<Self, DevError> {
         let identity = Identity::current()?;
         let base = match &options.base_dir {
@@ -76,7 +82,7 @@ impl Cluster {
         };
         refuse_shell_characters(&base)?;
         identity.make_base(&base, LOCK)?;
-        // One spelling, whatever links and dots led here: the socket's name and the watcher's check depend on it.
+        // Canonical, because the name of the socket and the watcher's check depend on the path.
         let base = fs::canonicalize(&base).map_err(DevError::io("resolve", &base))?;
         refuse_shell_characters(&base)?;
         let data = base.join("data");
@@ -102,15 +108,15 @@ impl Cluster {
         Ok(Locked(file))
     }
 
-    /// The lock that a server holds as long as it runs. `None` while a server runs on the data.
+    /// Takes the lock that a server holds while it runs. `None` if a server runs on the data.
     fn lock_server(&self) -> Result<Option<File>, DevError> {
         let path = self.base.join(SERVER_LOCK);
         let file = open_lock(&path)?;
         Ok(try_lock(&file, &path)?.then_some(file))
     }
 
-    /// Downloads the programs for a start if none are installed. Does not hold the lock: a download takes
-    /// longer than other processes wait for it.
+    /// Downloads the programs for a start if none are installed. Does not hold the lock: a download
+    /// takes longer than other processes wait for it.
     pub(super) fn fetch_programs(&self) -> Result<(), DevError> {
         if probe::is_listening(&self.socket_dir) {
             return Ok(());
@@ -118,7 +124,8 @@ impl Cluster {
         locate::for_data(&self.data, &self.identity).map(drop)
     }
 
-    /// Makes the cluster if there is none, and starts it if it does not run; returns when it accepts statements.
+    /// Creates the cluster if it does not exist, and starts it if it does not run. Returns once it
+    /// accepts statements.
     pub(super) fn ensure_running(&self, locked: &Locked, options: &Options) -> Result<(), DevError> {
         self.identity.make_private(&self.socket_dir)?;
         let mut programs = None;
@@ -127,7 +134,8 @@ impl Cluster {
             if probe::is_listening(&self.socket_dir) {
                 return match probe::status(&self.data) {
                     Some(status) => Ok(status == "ready" && probe::answers(&self.socket_dir)),
-                    // Its data was deleted under it: it serves nothing any more, and keeps the socket.
+                    // The data was deleted while the server ran: it serves nothing, but keeps the
+                    // socket.
                     None => self.stop(locked).map(|()| false),
                 };
             }
@@ -152,12 +160,14 @@ impl Cluster {
         })
     }
 
-    /// Deletes lock files that a killed postmaster has left if their pid now belongs to another program.
-    /// PostgreSQL itself deletes them only if no process has the pid. Children of the killed postmaster still
-    /// keep a new one out by the shared memory, which PostgreSQL finds without these files.
+    /// Deletes the lock files of a killed postmaster if their pid now belongs to another program.
+    /// PostgreSQL itself deletes them only if no process has the pid. Children of the killed
+    /// postmaster still keep a new one out through the shared memory, which PostgreSQL finds
+    /// without these files.
     ///
-    /// Returns an error if the process is a server of another folder, of which this one is a copy. Returns
-    /// one for a server of this folder only if `is_last`: a killed postmaster needs time to end.
+    /// Returns an error if the process is a server of another folder, of which this one is a copy.
+    /// Returns an error for a server of this folder only if `is_last`: a killed postmaster needs
+    /// time to end.
     fn remove_stale_lock_files(&self, _locked: &Locked, is_last: bool) -> Result<(), DevError> {
         for file in probe::lock_files(&self.data, &self.socket_dir) {
             let Some(holder) = probe::holder(&file) else { continue };
@@ -170,12 +180,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops the server, if it runs, and waits until it has gone; open connections are ended. Returns
+    /// Stops the server if it runs, ends its connections, and waits until it has ended. Returns
     /// [`DevError::Served`] if a server runs and cannot be reached.
     pub(super) fn stop(&self, _locked: &Locked) -> Result<(), DevError> {
         if probe::is_listening(&self.socket_dir) {
             if let Some(pid) = probe::listener(&self.socket_dir) {
-                // Failing means that it has gone by itself, which the wait sees.
+                // An error means that the server ended by itself, which the wait detects.
                 let _ = kill_process(pid, Signal::INT);
             }
             self.wait("the server to stop", STOP_PATIENCE, || {
@@ -197,7 +207,8 @@ impl Cluster {
         DevError::Served { base: self.base.clone() }
     }
 
-    /// Deletes the data, the log and the socket of a stopped server; the lock stays for those who wait for it.
+    /// Deletes the data, the log and the socket of a stopped server. Keeps the lock for processes
+    /// that wait for it.
     pub(super) fn delete(&self, _locked: &Locked) -> Result<(), DevError> {
         for dir in [&self.data, &self.base.join("data.tmp"), &self.socket_dir] {
             ignore_absent(fs::remove_dir_all(dir)).map_err(DevError::io("delete", dir))?;
@@ -232,9 +243,9 @@ impl Cluster {
         fresh.create_new(true).write(true).mode(0o600).open(&log).map_err(DevError::io("make", &log))?;
         self.identity.give(&log)?;
 
-        // `pg_ctl` passes its own folder, `-D` and `-l` in double quotes to a shell: `refuse_shell_characters`.
-        // The search path excludes the engine's schema, which has the name of the role: an application's
-        // tables do not belong there.
+        // `pg_ctl` passes its own folder, `-D` and `-l` in double quotes to a shell, hence
+        // `refuse_shell_characters`. The search path excludes the engine's schema, which has the
+        // name of the role, so that an application's tables do not land there.
         let mut settings = format!(
             "-c listen_addresses= -c port=5432 -c unix_socket_permissions=0700 -c unix_socket_directories={} \
              -c search_path=public -c max_connections={}",
@@ -259,8 +270,8 @@ impl Cluster {
         if output.status.success() { Ok(()) } else { Err(self.failed("pg_ctl", &output)) }
     }
 
-    /// Runs a program that inherits the lock as its standard input: should this process be killed, nobody else
-    /// touches the folder before the program has ended too.
+    /// Runs a program that inherits the lock as its standard input. If this process is killed, no
+    /// other process touches the folder until the program has ended.
     fn run(&self, locked: &Locked, command: &mut Command, program: &'static str) -> Result<Output, DevError> {
         let lock = locked.0.try_clone().map_err(DevError::io("duplicate the lock of", &self.base))?;
         command.stdin(lock).output().map_err(DevError::io("run", program))
@@ -311,7 +322,8 @@ fn open_lock(path: &Path) -> Result<File, DevError> {
     options.open(path).map_err(DevError::io("open", path))
 }
 
-/// Takes a lock, unless it is held. It lasts until the file is closed here and in every program that has inherited it.
+/// Takes a lock unless it is held. The lock lasts until this process and every program that
+/// inherited the file have closed it.
 fn try_lock(file: &File, path: &Path) -> Result<bool, DevError> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -320,7 +332,8 @@ fn try_lock(file: &File, path: &Path) -> Result<bool, DevError> {
     }
 }
 
-/// Refuses a path that would end the double quotes in which `pg_ctl` and `initdb` pass it to a shell.
+/// Refuses a path that would end the double quotes in which `pg_ctl` and `initdb` pass it to a
+/// shell.
 fn refuse_shell_characters(path: &Path) -> Result<(), DevError> {
     let has_meaning = |byte: &u8| b"\"$`\\\n".contains(byte);
     if path.as_os_str().as_encoded_bytes().iter().any(has_meaning) {
@@ -329,8 +342,8 @@ fn refuse_shell_characters(path: &Path) -> Result<(), DevError> {
     Ok(())
 }
 
-/// Whether `base` is the base folder of a cluster with data. The folder of a project may have a `data` of another
-/// server.
+/// Whether `base` is the base folder of a cluster with data. A project's folder may contain the
+/// `data` of another server.
 pub(super) fn has_data(base: &Path) -> bool {
     base.join(LOCK).is_file() && base.join("data/PG_VERSION").is_file()
 }

@@ -1,8 +1,8 @@
-//! Downloads an archive with the machine's `curl` or `wget`, shows the progress, and verifies the digest of
-//! the received bytes.
+//! Downloads an archive with the machine's `curl` or `wget`, shows the progress, and verifies the
+//! digest of the received bytes.
 //!
-//! These programs know the machine's proxies and certificates. A TLS client of our own would add thirty
-//! crates.
+//! These programs know the machine's proxies and certificates. A TLS client of our own would add
+//! thirty crates.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -20,10 +20,12 @@ use super::archive::{Archive, NotDownloaded, unusable};
 /// The number of transfers to try in all. An interrupted transfer starts again from the beginning.
 const TRIES: u32 = 3;
 
-/// Larger than any archive with PostgreSQL's programs: a response without end must not fill the disk.
+/// Larger than any archive with PostgreSQL's programs: a response without end must not fill the
+/// disk.
 const MOST_BYTES: u64 = 512 << 20;
 
-/// How long a transfer may bring no bytes. Debian's `wget` of busybox crashes if its own option sets a limit.
+/// How long a transfer may bring no bytes. Debian's `wget` of busybox crashes if its own option
+/// sets a limit.
 const STALL: Duration = Duration::from_secs(30);
 
 /// How often a terminal shows the progress.

@@ -1,10 +1,10 @@
-//! What can go wrong with the embedded server, told with its remedy.
+//! The errors of the embedded server. Each text contains a remedy.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A failure of the embedded server; each kind needs something else from the person who reads it.
+/// An error of the embedded server. Each variant has a different remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DevError {
@@ -16,14 +16,15 @@ pub enum DevError {
         refused_versions(.too_old), refused_programs(.refused)
     )]
     NoPrograms {
-        /// The majors that were found and passed over.
+        /// The major versions that were found and are too old.
         too_old: Vec<u32>,
-        /// The programs that were found and cannot be run, each with the reason.
+        /// The installed programs that cannot be executed, each with the reason.
         refused: Vec<String>,
         /// Why the download failed or is forbidden.
         download: String,
     },
-    /// `RUNLEDGER_PG_BIN` is set and cannot be used; nothing else was tried, because the choice was explicit.
+    /// `RUNLEDGER_PG_BIN` is set and its folder cannot be used. No other folder was searched,
+    /// because the choice was explicit.
     #[error(
         "`RUNLEDGER_PG_BIN` is `{path}`, and {problem}: nothing else was tried; point it at the folder that holds \
          `initdb`, `pg_ctl` and `postgres`, or unset it", path = path.display()
@@ -31,10 +32,11 @@ pub enum DevError {
     PgBin {
         /// The value of the variable.
         path: PathBuf,
-        /// What is wrong with that folder.
+        /// The problem with that folder.
         problem: String,
     },
-    /// No programs of the major version that made the data folder are installed or available for download.
+    /// No programs of the major version that made the data folder are installed or available for
+    /// download.
     #[error(
         "`{data}` was made by PostgreSQL {made_by}, and only {installed} is installed or can be downloaded{}: a server reads the data of its own major version only; \
          install PostgreSQL {made_by}{}, or choose another folder for an empty database",
@@ -47,32 +49,33 @@ pub enum DevError {
         data: PathBuf,
         /// The major version that made it.
         made_by: String,
-        /// The majors at hand, highest last.
+        /// The available major versions, in ascending order.
         installed: String,
         /// Why the download failed or is forbidden; `None` if it would not bring that version.
         download: Option<String>,
     },
-    /// Running as root, and there is no account to run the server as.
+    /// The process runs as root, and no account exists to run the server.
     #[error(
         "neither `postgres` nor `nobody` is an account of this machine: PostgreSQL refuses to run as root; add an \
          account named `postgres`, or run this program as another user than root"
     )]
     NoServerAccount,
-    /// There is no folder to keep the data in.
+    /// No folder for the data was found.
     #[error(
         "none of `CARGO_TARGET_DIR`, `XDG_STATE_HOME` and `HOME` is set: there is nowhere to keep the data of the \
          embedded server; set one of them, or `Options::base_dir`"
     )]
     NoBaseDir,
-    /// A folder that must be private belongs to another user or lets other users in, or is no folder at all.
+    /// A folder that must be private belongs to another user, lets other users in, or is not a
+    /// folder.
     #[error(
         "`{path}` {problem}: the embedded server starts only where a private folder can be; remove what is there, \
          or choose another `Options::base_dir`", path = path.display()
     )]
     NotOurs {
-        /// The folder, or whatever stands in its place.
+        /// The path.
         path: PathBuf,
-        /// Why it is no private folder, such as `is a link`.
+        /// Why it is not a private folder, such as `is a link`.
         problem: &'static str,
     },
     /// A folder for an embedded server contains files, and no embedded server made them.
@@ -119,8 +122,8 @@ pub enum DevError {
         /// The data folder in the lock file.
         data: PathBuf,
     },
-    /// The data is in use: by a process of a killed server, or by a server that this process cannot reach, such as one
-    /// in another container.
+    /// The data is in use by a process of a killed server, or by a server that this process cannot
+    /// reach, such as one in another container.
     #[error(
         "the data in `{base}` is in use by a process of an earlier server, or by a server in another container; no second server was started, because it \
          would destroy the data; end that process or stop that server, or choose another folder",
@@ -130,55 +133,55 @@ pub enum DevError {
         /// The base folder of the cluster.
         base: PathBuf,
     },
-    /// `initdb`, `pg_ctl` or another program ended with a failure.
+    /// `initdb`, `pg_ctl` or another program failed.
     #[error("`{program}` failed: the embedded server in `{base}` is not running; {said}", base = base.display())]
     Program {
         /// The program that failed.
         program: &'static str,
         /// The base folder of the cluster.
         base: PathBuf,
-        /// Its own words and the end of the server's log.
+        /// The program's standard error, and the end of the server's log.
         said: String,
     },
-    /// Something did not happen in time.
+    /// A wait exceeded its limit.
     #[error(
         "waited {} s for {what}: the embedded server in `{base}` is stuck; look into `server.log` there, or start \
          over by deleting the folder", after.as_secs(), base = base.display()
     )]
     Timeout {
-        /// What was waited for.
+        /// The awaited event.
         what: &'static str,
         /// The base folder of the cluster.
         base: PathBuf,
-        /// How long.
+        /// The limit.
         after: Duration,
     },
-    /// The file system or a process could not be used.
+    /// A file operation or a process failed.
     #[error("cannot {action} `{path}`: the embedded server is not usable; mend the cause below and try again", path = path.display())]
     Io {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The server runs, and a statement of ours failed.
+    /// The server runs, but a statement failed.
     #[error(
         "cannot prepare database `{database}`: the embedded server runs, and refused; see the cause below"
     )]
     Database {
-        /// The database that was to be made.
+        /// The database.
         database: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: sqlx::Error,
     },
 }
 
 impl DevError {
-    /// A closure for `map_err` that says what was attempted on which path.
+    /// A closure for `map_err` that names the attempted action and its path.
     pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { action, path, source }

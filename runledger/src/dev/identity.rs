@@ -1,5 +1,6 @@
-//! Who runs the server and where it lives: PostgreSQL refuses to run as root, and its account may not enter root's
-//! home folder, so a root program gives the server another account and a place that account can reach.
+//! The account that runs the server, and the folders it uses. PostgreSQL refuses to run as root,
+//! and its account may not be able to enter root's home folder. A root program therefore runs the
+//! server as another account, in a folder that this account can reach.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -15,13 +16,14 @@ use rustix::io::Errno;
 
 use super::error::DevError;
 
-/// Accounts that a root program may run the server as, the best first.
+/// Accounts that may run the server for a root program, the preferred first.
 const SERVER_ACCOUNTS: [&str; 2] = ["postgres", "nobody"];
 
-/// How long another process may take from the creation of a folder to its permissions.
+/// How long another process may take between the creation of a folder and the setting of its
+/// permissions.
 const ALMOST_MADE: Duration = Duration::from_millis(500);
 
-/// Who this process is, and as whom the server runs.
+/// The account of this process, and the account that runs the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     uid: u32,
@@ -37,13 +39,13 @@ struct Account {
 }
 
 impl Identity {
-    /// Reads who this process is, and as whom a new server runs.
+    /// Reads the account of this process, and finds the account for a new server.
     pub(super) fn current() -> Result<Self, DevError> {
         Self::with_data_of(None)
     }
 
-    /// Same as [`current`](Self::current), for the server of `data`. Existing data keeps its account, whatever accounts
-    /// have been added since.
+    /// Same as [`current`](Self::current), for the server of `data`. Existing data keeps its
+    /// account, even if accounts were added since.
     pub(super) fn of_data(data: &Path) -> Result<Self, DevError> {
         Self::with_data_of(fs::metadata(data).ok().map(|data| data.uid()))
     }
@@ -58,17 +60,17 @@ impl Identity {
         Ok(Self { uid, server: Some(server) })
     }
 
-    /// The account and group that the server runs as, where they are not this process's own.
+    /// The account and group that run the server. `None` if they are this process's own.
     pub(super) fn account(&self) -> Option<(u32, u32)> {
         self.server.map(|account| (account.uid, account.gid))
     }
 
-    /// The name of the account that the server runs as, where it is not this process's own.
+    /// The name of the account that runs the server. `None` if it is this process's own.
     pub(super) fn account_name(&self) -> Option<&'static str> {
         self.server.map(|account| account.name)
     }
 
-    /// Returns the server's account if it cannot enter `dir`: a folder in root's home, for example.
+    /// Returns the server's account if it cannot enter `dir`, such as a folder in root's home.
     pub(super) fn locked_out_of(&self, dir: &Path) -> Option<&'static str> {
         let account = self.account_name()?;
         let began = Instant::now();
@@ -83,18 +85,19 @@ impl Identity {
 
     fn is_locked_out_of(&self, dir: &Path) -> bool {
         let entered = self.command(Path::new("true")).current_dir(dir).status();
-        // Root without the right to change its account gets another error, of the same kind.
+        // Root without the right to change its account gets a different error of the same kind.
         entered.is_err_and(|error| error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()))
     }
 
-    /// Whether this process runs as root and the server as another account.
+    /// Whether this process runs as root, with the server as another account.
     pub(super) fn is_root(&self) -> bool {
         self.server.is_some()
     }
 
-    /// A server program to be run as the server's account, out of reach of the terminal's Ctrl-C and of the
-    /// caller's environment: `PGDATA`, `PGOPTIONS` and the like would change what the program does, and libpq inside
-    /// the server would look for certificates in a `HOME` it cannot enter.
+    /// Builds a command that runs a server program as the server's account, isolated from the
+    /// terminal's Ctrl-C and from the caller's environment. Variables such as `PGDATA` and
+    /// `PGOPTIONS` would change what the program does. libpq inside the server would look for
+    /// certificates in a `HOME` that it cannot enter.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/").env("LC_ALL", "C");
@@ -105,13 +108,14 @@ impl Identity {
         command
     }
 
-    /// Makes `dir` and its parents for this process to write in; the server's account may only pass through. Takes over
-    /// an existing folder only if it has the file `mark`, or has nothing but hidden files.
+    /// Creates `dir` and its parents for this process to write in. The server's account may only
+    /// pass through. Takes over an existing folder only if it has the file `mark`, or contains only
+    /// hidden files.
     pub(super) fn make_base(&self, dir: &Path, mark: &str) -> Result<(), DevError> {
         let mode = self.mode_of_folders();
         make_folders(dir, mode).map_err(DevError::io("make folder", dir))?;
         check_owner(dir, &[self.uid])?;
-        // In this order: another program may make its mark meanwhile.
+        // In this order, because another program may create its mark at the same time.
         if has_files(dir)? && !dir.join(mark).is_file() {
             return Err(DevError::OtherFiles { path: dir.to_owned() });
         }
@@ -119,8 +123,8 @@ impl Identity {
             .map_err(DevError::io("set the permissions of", dir))
     }
 
-    /// Refuses a base folder that the server's account cannot enter. `base` must be the path behind all links: a link
-    /// can lead out of a folder that the account cannot enter.
+    /// Refuses a base folder that the server's account cannot enter. `base` must be the path with
+    /// all links resolved: a link can lead out of a folder that the account cannot enter.
     pub(super) fn check_reach(&self, base: &Path) -> Result<(), DevError> {
         match self.locked_out_of(base) {
             Some(account) => Err(DevError::OutOfReach { path: base.to_owned(), account }),
@@ -128,8 +132,8 @@ impl Identity {
         }
     }
 
-    /// Creates `dir` for downloaded programs. An existing folder keeps its permissions, because the user may
-    /// have chosen it, and may be a link.
+    /// Creates `dir` for downloaded programs. An existing folder keeps its permissions, because the
+    /// user may have chosen it. It may be a link.
     pub(super) fn make_cache(&self, dir: &Path) -> io::Result<()> {
         make_folders(dir, self.mode_of_folders())?;
         if let Some(account) = self.locked_out_of(dir) {
@@ -137,7 +141,8 @@ impl Identity {
                 "the account `{account}`, which runs the server for root, cannot enter it"
             )));
         }
-        // The server executes files from this folder. The owner of a link can point it elsewhere later.
+        // The server executes files from this folder. The owner of a link can point it elsewhere
+        // later.
         let link_owner = fs::symlink_metadata(dir)?.uid();
         let is_ours = [self.uid, 0].contains(&link_owner);
         if is_ours && check_owner(&fs::canonicalize(dir)?, &[self.uid]).is_ok() {
@@ -146,18 +151,18 @@ impl Identity {
         Err(io::Error::other("it belongs to another user"))
     }
 
-    /// The permissions of a new folder: the server's account may pass through.
+    /// The permissions of a new folder. The server's account may pass through.
     fn mode_of_folders(&self) -> u32 {
         if self.server.is_some() { 0o711 } else { 0o700 }
     }
 
-    /// Whether this user or root owns `dir`: no other user may replace the programs.
+    /// Whether this user or root owns `dir`, so that no other user can replace the programs.
     pub(super) fn trusts(&self, dir: &Path) -> bool {
         check_owner(dir, &[self.uid, 0]).is_ok()
     }
 
-    /// Makes `dir` private to the server, or checks that it is. One that is still this process's own was left by a
-    /// program that died before it could give it away.
+    /// Creates `dir` private to the server, or checks that it is. If this process's account still
+    /// owns it, a program died before it could hand the folder over.
     pub(super) fn make_private(&self, dir: &Path) -> Result<(), DevError> {
         match DirBuilder::new().mode(0o700).create(dir) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -175,7 +180,8 @@ impl Identity {
         Err(DevError::NotOurs { path: dir.to_owned(), problem: "lets other users in" })
     }
 
-    /// Makes `path` the server's. A link is not followed: root must not be led to give away something else.
+    /// Gives `path` to the server's account. Does not follow a link, so that root does not hand
+    /// over another file.
     pub(super) fn give(&self, path: &Path) -> Result<(), DevError> {
         let Some(Account { uid, gid, .. }) = self.server else { return Ok(()) };
         lchown(path, Some(uid), Some(gid)).map_err(DevError::io("give to the server's account", path))
@@ -205,23 +211,23 @@ impl Identity {
         Ok(project.join(parent).join("runledger").join(name))
     }
 
-    /// The folder of the socket. It is not below the base folder, because a socket's path may have 107 bytes at most
-    /// (103 on macOS) and a target folder alone can be longer.
+    /// The folder of the socket. It is outside the base folder, because a socket's path has at most
+    /// 107 bytes (103 on macOS) and a target folder can be longer.
     pub(super) fn socket_dir(&self, base: &Path) -> PathBuf {
         let seed = base.join(self.uid.to_string());
         PathBuf::from(format!("/tmp/rl-{:08x}", short_hash(&seed)))
     }
 }
 
-/// The outermost package around `start`: the folder with the lock file that a whole workspace shares, so that its
-/// examples and its tests and a shell in any folder of it mean the same server.
+/// The outermost package around `start`: the folder with the lock file of a workspace. All
+/// examples, tests and shells in that workspace thus use the same server.
 fn project_root(start: &Path) -> &Path {
     let with = |file: &str| start.ancestors().find(|dir| dir.join(file).is_file());
     with("Cargo.lock").or_else(|| with("Cargo.toml")).unwrap_or(start)
 }
 
-/// FNV-1a folded to 32 bits: folder names must stay the same over releases of Rust, which `DefaultHasher` does not
-/// promise.
+/// FNV-1a folded to 32 bits. Folder names must not change between Rust releases, which
+/// `DefaultHasher` does not promise.
 fn short_hash(path: &Path) -> u32 {
     let hash = path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -229,7 +235,7 @@ fn short_hash(path: &Path) -> u32 {
     u32::try_from((hash >> 32) ^ (hash & 0xffff_ffff)).unwrap_or_default()
 }
 
-/// The account with the uid `owner`, otherwise the best one.
+/// Returns the account with the uid `owner`, otherwise the preferred one.
 fn server_account(passwd: &str, owner: Option<u32>) -> Option<Account> {
     let accounts = SERVER_ACCOUNTS.into_iter().filter_map(|name| {
         let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
@@ -240,7 +246,7 @@ fn server_account(passwd: &str, owner: Option<u32>) -> Option<Account> {
     accounts.iter().find(|account| owner == Some(account.uid)).or(accounts.first()).copied()
 }
 
-/// Makes `dir` and the folders above it that do not exist. Each new one gets `mode`, whatever the umask is.
+/// Creates `dir` and its missing parents. Each new folder gets `mode`, whatever the umask is.
 fn make_folders(dir: &Path, mode: u32) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -249,7 +255,7 @@ fn make_folders(dir: &Path, mode: u32) -> io::Result<()> {
         make_folders(parent, mode)?;
     }
     match DirBuilder::new().mode(mode).create(dir) {
-        // `a/..`, or another process has made it at the same time.
+        // `a/..`, or another process created the folder at the same time.
         Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(ErrorKind::NotADirectory.into()),
         Err(error) => Err(error),
@@ -262,14 +268,14 @@ fn id(field: &str) -> Option<u32> {
     field.parse().ok().or_else(|| field.parse::<i32>().ok().map(i32::cast_unsigned))
 }
 
-/// Whether `dir` contains files, apart from hidden ones and the folder that `mkfs` makes.
+/// Whether `dir` contains files, apart from hidden ones and the folder that `mkfs` creates.
 fn has_files(dir: &Path) -> Result<bool, DevError> {
     let entries = fs::read_dir(dir).map_err(DevError::io("read folder", dir))?;
     let counts = |name: &[u8]| !name.starts_with(b".") && name != b"lost+found";
     Ok(entries.flatten().any(|entry| counts(entry.file_name().as_encoded_bytes())))
 }
 
-/// A link is refused too: it could lead anywhere.
+/// Also refuses a link, because it could lead anywhere.
 fn check_owner(dir: &Path, owners: &[u32]) -> Result<(), DevError> {
     let metadata = fs::symlink_metadata(dir).map_err(DevError::io("look at", dir))?;
     let problem = if metadata.is_symlink() {

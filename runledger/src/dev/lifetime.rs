@@ -1,19 +1,22 @@
-//! How long the server lives: as long as a client does, and a grace time more.
+//! How long the server runs: as long as any client runs, plus a grace time.
 //!
-//! The server must outlive `kill -9` of any client, because starting again and resuming is what a durable run is for,
-//! and it must not stay for ever. A detached watcher (a shell, since a library has no program of its own) reads a named
-//! pipe that every client holds open for writing; the kernel closes it for a client that dies in whatever way, and the
-//! watcher reads the end of the file when the last one has gone. It then sleeps for the grace time, and does so again if
-//! anybody came meanwhile. No process id is remembered, so none can be mistaken.
+//! The server must survive `kill -9` of any client, because a durable run resumes after a restart.
+//! It must not run forever either. A detached watcher therefore follows the clients. It is a shell
+//! script, because a library has no program of its own.
+//!
+//! The watcher reads a named pipe that every client holds open for writing. The kernel closes a
+//! client's end however the client dies, so the watcher reads the end of the file after the last
+//! client. It then sleeps for the grace time, and sleeps again if a client joined during it.
+//! Nothing stores a process id, so no reused id can mislead it.
 //!
 //! ```text
 //! clients-<n>   a watcher reads it and clients may join
 //! closing-<n>   its watcher has seen no client for the grace time, and decides or stops the server
 //! ```
 //!
-//! A client that joins while the watcher gives up is not missed: the watcher renames the pipe and then looks for a
-//! written line once more; a client writes its line and then looks whether the name is still there. Whatever the order,
-//! one of them sees the other.
+//! A client can join while the watcher gives up. The watcher renames the pipe and then reads once
+//! more. A client writes a line and then checks that the name still exists. In either order, one of
+//! them sees the other.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -30,16 +33,19 @@ use super::error::DevError;
 const CLIENTS: &str = "clients-";
 const CLOSING: &str = "closing-";
 
-/// A watcher that gives up waits at most 30 s for the server to stop.
+/// A watcher that gives up waits up to 30 s for the server to stop.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A stop takes about 100 ms.
 const POLL: Duration = Duration::from_millis(5);
 
-/// `$1` is the base folder, `$2` the number in the pipe's name, `$3` the grace time in seconds; the pipe is the standard
-/// input. The server is signalled only if its process still has our data folder in its command line, and by the
-/// client's account: `pg_ctl stop` refuses to run as root. The shell keeps the pipe open until the server has gone,
-/// which is how a client that wants to join knows to wait.
+/// `$1` is the base folder, `$2` the number in the pipe's name, `$3` the grace time in seconds. The
+/// pipe is the standard input.
+///
+/// The script signals the server only if the command line of its process contains our data folder.
+/// It sends the signal from the client's account, because `pg_ctl stop` refuses to run as root. The
+/// shell keeps the pipe open until the server has stopped, so that a client that wants to join
+/// knows to wait.
 const WATCHER: &str = r#"
 watch() {
     trap '' HUP INT
@@ -71,15 +77,15 @@ exec 3<&0
 watch "$@" <&3 3<&- &
 "#;
 
-/// This process's part in keeping the server alive; ends when dropped, or with the process.
+/// This process's membership among the clients. It ends when dropped, or with the process.
 #[derive(Debug)]
 pub(super) struct Client {
     _pipe: File,
 }
 
 impl Client {
-    /// Joins the clients of the server in `base`, and sees to it that a watcher follows them. Only after this may the
-    /// server be looked for: it does not go away any more.
+    /// Joins the clients of the server in `base`, and starts a watcher if none follows them. Check
+    /// for the server only after this call, because the server then stays.
     pub(super) fn join(_locked: &Locked, base: &Path, grace: Duration) -> Result<Self, DevError> {
         let start = Instant::now();
         loop {
@@ -101,7 +107,7 @@ impl Client {
 fn join_watched(base: &Path) -> Result<Option<File>, DevError> {
     for path in pipes(base, CLIENTS)? {
         let Some(mut pipe) = open_if_read(&path) else { continue };
-        // A full pipe is as good as one more line in it.
+        // A full pipe contains a line already, which is enough.
         let _ = pipe.write(b"\n");
         if path.exists() {
             return Ok(Some(pipe));
@@ -114,14 +120,14 @@ fn is_closing(base: &Path) -> Result<bool, DevError> {
     Ok(pipes(base, CLOSING)?.iter().any(|path| open_if_read(path).is_some()))
 }
 
-/// Both ends are open before the shell starts, so the pipe has a reader from the first moment, and a second watcher
-/// cannot come to be.
+/// Starts a watcher. Both ends of the pipe are open before the shell starts, so the pipe always has
+/// a reader and no second watcher can start.
 fn start_watcher(base: &Path, grace: Duration) -> Result<File, DevError> {
     let number = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string();
     let path = base.join(format!("{CLIENTS}{number}"));
     let failed = |action| DevError::io(action, path.clone());
 
-    // macOS has no `mkfifoat`, and every Unix has the program.
+    // macOS has no `mkfifoat`, but every Unix has the program.
     let made = Command::new("mkfifo")
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
@@ -133,7 +139,7 @@ fn start_watcher(base: &Path, grace: Duration) -> Result<File, DevError> {
         let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
         return Err(DevError::Program { program: "mkfifo", base: base.to_owned(), said });
     }
-    // Opening one end alone would wait for the other.
+    // Opening one end alone would block until another process opens the other end.
     let both = OpenOptions::new().read(true).write(true).open(&path).map_err(failed("open the pipe"))?;
     let reader = File::open(&path).map_err(failed("open the pipe"))?;
     let writer = OpenOptions::new().write(true).open(&path).map_err(failed("open the pipe"))?;
@@ -158,7 +164,8 @@ fn start_watcher(base: &Path, grace: Duration) -> Result<File, DevError> {
     Err(DevError::Program { program: "/bin/sh", base: base.to_owned(), said: status.to_string() })
 }
 
-/// Opens a pipe for writing if somebody reads it; otherwise its watcher was killed, and the name is of no more use.
+/// Opens a pipe for writing if it has a reader. Otherwise its watcher was killed, so this deletes
+/// the pipe.
 fn open_if_read(path: &Path) -> Option<File> {
     let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).ok()?;
     match OpenOptions::new().write(true).custom_flags(nonblocking).open(path) {

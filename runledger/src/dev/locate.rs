@@ -1,5 +1,5 @@
-//! Finds PostgreSQL's server programs: the installed ones, which distributions leave out of `PATH`, or the
-//! downloaded ones.
+//! Finds PostgreSQL's server programs: the installed ones, which distributions leave out of `PATH`,
+//! or the downloaded ones.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,15 +11,16 @@ use super::cache::{self, first_line};
 use super::error::DevError;
 use super::identity::Identity;
 
-/// Names the folder with the server programs; when set, nothing else is tried.
+/// The folder with the server programs. If set, no other folder is searched.
 const PG_BIN: &str = "RUNLEDGER_PG_BIN";
 
-/// PostgreSQL 13 is the first with `DROP DATABASE … WITH (FORCE)`, and the oldest that the schema is tested on.
+/// PostgreSQL 13 is the first with `DROP DATABASE … WITH (FORCE)`, and the oldest that the schema
+/// is tested on.
 const OLDEST_MAJOR: u32 = 13;
 
 const NEEDED: [&str; 3] = ["initdb", "pg_ctl", "postgres"];
 
-/// Where distributions and installers put them; a `*` matches within one path segment.
+/// The folders of distributions and installers. A `*` matches within one path segment.
 const WELL_KNOWN: [&str; 9] = [
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
@@ -53,20 +54,20 @@ struct Installed {
     too_old: Vec<u32>,
     /// The folders whose programs the server's account cannot run, with the reason.
     refused: Vec<String>,
-    /// Whether `RUNLEDGER_PG_BIN` names them. If so, nothing else may be used.
+    /// Whether `RUNLEDGER_PG_BIN` names them. If so, no other programs may be used.
     is_explicit: bool,
 }
 
-/// Returns the programs for `data`: the major version that made it, or the preferred version if `data` does
-/// not exist yet. If none are installed, returns the programs of the archive, and downloads them if
-/// necessary.
+/// Returns the programs for `data`: those of the major version that made it, or the preferred
+/// version if `data` does not exist yet. If none are installed, returns the programs of the
+/// archive, and downloads them if necessary.
 pub(super) fn for_data(data: &Path, identity: &Identity) -> Result<Programs, DevError> {
     let made_by = fs::read_to_string(data.join("PG_VERSION")).ok();
     let made_by = made_by.as_deref().map(|major| (major.trim(), data));
     choose(here(identity)?, made_by, archive_here(identity), |archive| fetch(archive, identity))
 }
 
-/// The programs to use where there is no data yet.
+/// Returns the programs for a new data folder.
 pub(super) fn preferred(identity: &Identity) -> Result<Programs, DevError> {
     choose(here(identity)?, None, archive_here(identity), |archive| fetch(archive, identity))
 }
@@ -84,8 +85,9 @@ fn archive_here(identity: &Identity) -> Result<Archive, NotDownloaded> {
     archive::wanted(identity.is_root(), |name| env::var_os(name))
 }
 
-/// Everything usable, the preferred first: the explicit folder alone, or else `PATH`, then the well-known folders
-/// with the highest major first. `root` is `/` outside tests.
+/// Returns all usable programs, the preferred first. Searches only the explicit folder if it is
+/// set. Otherwise `PATH` comes first, then the well-known folders with the highest major version
+/// first. `root` is `/` outside tests.
 fn search(
     explicit: Option<&OsStr>,
     path: Option<&OsStr>,
@@ -116,8 +118,8 @@ fn search(
     Ok(Installed { usable: found, too_old, refused, is_explicit: false })
 }
 
-/// Returns the first of `installed` that can open the data, or else the programs of `archive`. `data` is the
-/// major version that made the data, and its folder.
+/// Returns the first of `installed` that can open the data, or else the programs of `archive`.
+/// `data` is the major version that made the data, and its folder.
 fn choose(
     installed: Installed,
     data: Option<(&str, &Path)>,
@@ -200,9 +202,11 @@ fn inspect_explicit(dir: &Path, identity: &Identity) -> Result<Programs, DevErro
     Ok(programs)
 }
 
-/// `PATH` often holds a link to a single program, and `initdb` looks for `postgres` beside its real path, so the
-/// link is followed before its neighbours are looked for. `None` if some are missing, and an error if the server's
+/// Inspects the programs in a folder. `None` if some are missing, and an error if the server's
 /// account cannot run them.
+///
+/// Follows the link of `initdb` first: `PATH` often has a link to a single program, and `initdb`
+/// needs `postgres` beside its real path.
 fn inspect(dir: &Path, identity: &Identity) -> Option<Result<Programs, String>> {
     let initdb = fs::canonicalize(dir.join("initdb")).ok()?;
     let bin = initdb.parent()?.to_owned();
@@ -224,14 +228,15 @@ fn inspect(dir: &Path, identity: &Identity) -> Option<Result<Programs, String>> 
     Some(Err(format!("`initdb --version` there {why}{}", account.unwrap_or_default())))
 }
 
-/// `initdb (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)` is 15, and `initdb (PostgreSQL) 19beta1` is 19.
+/// `initdb (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)` is 15, and `initdb (PostgreSQL) 19beta1` is
+/// 19.
 fn parse_major(version: &str) -> Option<u32> {
     let number = version.split_once("(PostgreSQL) ")?.1;
     let end = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
     number[..end].parse().ok()
 }
 
-/// The existing folders that `pattern` stands for.
+/// Returns the existing folders that match `pattern`.
 fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut dirs = vec![root.to_owned()];
     for segment in pattern.split('/').filter(|segment| !segment.is_empty()) {

@@ -9,7 +9,7 @@ fn me() -> Identity {
     Identity::current().unwrap()
 }
 
-/// A tree of pretended installations that is deleted at the end.
+/// A folder with fake installations, deleted at the end.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -23,8 +23,9 @@ impl Tree {
         let bin = self.0.join(dir);
         fs::create_dir_all(&bin).unwrap();
         for program in NEEDED {
-            // A child process writes the file. If this process had it open for writing, a process that another
-            // test starts would inherit it, and the kernel does not execute such a file ("text file busy").
+            // A child process writes the file. If this process had it open for writing, a process
+            // that another test starts would inherit it, and the kernel does not execute such a
+            // file ("text file busy").
             let written = Command::new("sh")
                 .arg("-c")
                 .arg(r#"printf '#!/bin/sh\necho "%s (PostgreSQL) %s"\n' "$1" "$2" > "$0" && chmod 755 "$0""#)
@@ -45,7 +46,8 @@ impl Tree {
         search(None, Some(OsStr::new("/nonexistent")), &self.0, &me()).unwrap()
     }
 
-    /// Chooses the programs for data of the major version `made_by`, from the installed ones and `archive`.
+    /// Chooses the programs for data of the major version `made_by`, from the installed ones and
+    /// `archive`.
     fn choose(&self, path: &str, made_by: Option<&str>, archive: Archive) -> Result<Programs, DevError> {
         let installed = search(None, Some(OsStr::new(path)), &self.0, &me())?;
         let made_by = made_by.map(|major| (major, Path::new("/data")));

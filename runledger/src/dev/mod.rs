@@ -1,10 +1,10 @@
 //! An embedded, private PostgreSQL for development and tests.
 //!
-//! It runs the PostgreSQL of this machine (13 or later) as a private cluster: no network, a socket that only
-//! this user can reach, data that survives restarts. If PostgreSQL is not installed, it downloads a prebuilt
-//! one once per user; `RUNLEDGER_PG_DOWNLOAD=off` forbids the download. All programs of one project share one
-//! server. The server survives the death of any of them, and stops some seconds after the last one ends. Unix
-//! only.
+//! Runs the PostgreSQL of this machine (13 or later) as a private cluster: no network, a socket
+//! that only this user can reach, data that survives restarts. If PostgreSQL is not installed, it
+//! downloads a prebuilt one once per user. `RUNLEDGER_PG_DOWNLOAD=off` forbids the download. All
+//! programs of one project share one server. The server survives the death of any of them, and
+//! stops some seconds after the last one ends. Unix only.
 //!
 //! ```text
 //! Server::start ── Client::join ──▶ watcher (a shell) ── no client for the grace time ──▶ SIGINT
@@ -12,7 +12,8 @@
 //!       └── Cluster::ensure_running ──▶ initdb once, pg_ctl start ──▶ postmaster ◀───────────┘
 //! ```
 //!
-//! Owns: the folders, the processes and the way to one connection string. Must not know: runs, schema, migrations.
+//! Owns: the folders, the processes and the connection string. Must not know: runs, schema,
+//! migrations.
 
 #![expect(clippy::large_futures, reason = "one of each in a process")]
 
@@ -36,18 +37,19 @@ pub use self::error::DevError;
 use self::identity::Identity;
 use self::lifetime::Client;
 
-/// The database of programs that name none.
+/// The default database.
 const DATABASE: &str = "runledger";
 
-/// Long enough to start the next program by hand, short enough that nobody finds a forgotten server.
+/// Long enough to start the next program by hand, short enough to leave no forgotten server.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What the server does for data that a power failure would lose.
+/// Whether committed data survives a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// Every commit reaches the disk, as in production: 100 µs instead of 30 µs.
     Safe,
-    /// Nothing is forced to the disk: for tests, whose data nobody needs after a power failure.
+    /// Nothing is forced to the disk. For tests, which do not need their data after a power
+    /// failure.
     Fast,
 }
 
@@ -60,30 +62,34 @@ impl Durability {
     }
 }
 
-/// Which server to start; programs that give the same `base_dir` share one, and the first of them decides the rest.
+/// The options of a server. Programs with the same `base_dir` share one server, and the first of
+/// them decides the other options.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
     /// Whether commits reach the disk.
     pub durability: Durability,
-    /// Where the data, the log and the lock live; default: a folder for this user, this project and this durability
-    /// below `CARGO_TARGET_DIR`, `XDG_STATE_HOME` or `~/.local/state`, and below `/var/tmp` for root.
+    /// Where the data, the log and the lock live. The default is a folder for this user, project
+    /// and durability in `CARGO_TARGET_DIR`, `XDG_STATE_HOME` or `~/.local/state`; for root, in
+    /// `/var/tmp`.
     pub base_dir: Option<PathBuf>,
-    /// How long the server stays after its last client has gone, default 10 s; up to twice that when clients came and
-    /// went meanwhile. The client that starts the watcher decides.
+    /// How long the server stays after its last client has ended, 10 s by default. The wait is up
+    /// to twice as long if clients joined and left during it. The client that starts the watcher
+    /// decides.
     pub grace: Duration,
-    /// PostgreSQL's `max_connections`; default 100, and 300 for tests.
+    /// PostgreSQL's `max_connections`: 100 by default, 300 for tests.
     pub max_connections: u16,
 }
 
 impl Options {
-    /// For examples and programs under development: safe, 100 connections.
+    /// Options for examples and programs under development: safe, 100 connections.
     pub fn dev() -> Self {
         Self { durability: Durability::Safe, base_dir: None, grace: GRACE, max_connections: 100 }
     }
 
-    /// Same as [`dev`](Self::dev), for the programs that cargo starts in `folder`. If `folder` itself holds the
-    /// data of a database, returns the options of that database: a program has called
+    /// Same as [`dev`](Self::dev), for the programs that cargo starts in `folder`. If `folder`
+    /// itself contains the data of a database, returns the options of that database. This is the
+    /// case after a program called
     /// [`Db::embedded_in`](https://docs.rs/runledger/latest/runledger/struct.Db.html#method.embedded_in).
     ///
     /// # Errors
@@ -98,13 +104,14 @@ impl Options {
         Ok(Self { base_dir: Some(base_dir), ..Self::dev() })
     }
 
-    /// For tests: fast, and 300 connections, because test programs run side by side and each opens pools.
+    /// Options for tests: fast, and 300 connections, because many test programs run at once and
+    /// each opens pools.
     pub fn test() -> Self {
         Self { durability: Durability::Fast, max_connections: 300, ..Self::dev() }
     }
 }
 
-/// A running server, which stays at least as long as this value or another process's.
+/// A running server. It runs at least until this value and those of other processes are dropped.
 #[derive(Debug)]
 pub struct Server {
     cluster: Cluster,
@@ -112,34 +119,36 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server, or joins a running one; several processes may do so at the same time. Takes about 1
-    /// s the first time in a project, 100 ms later, and 10 ms if the server is running.
+    /// Starts the server, or joins a running one. Several processes may do so at the same time.
+    ///
+    /// Takes about 1 s the first time in a project, 100 ms later, and 10 ms if the server is
+    /// running.
     ///
     /// # Errors
-    /// [`DevError::NoPrograms`] if PostgreSQL is neither installed nor downloaded, or [`DevError::PgBin`] if
-    /// the folder in the variable does not contain it. The other errors name the folder or the program that
-    /// failed.
+    /// [`DevError::NoPrograms`] if PostgreSQL is neither installed nor downloaded, or
+    /// [`DevError::PgBin`] if the folder in the variable does not contain it. The other errors name
+    /// the folder or the program that failed.
     ///
     /// # Cancel safety
-    /// Dropped halfway, the start goes on in the background, and the server goes away after the grace time.
+    /// A dropped call continues the start in the background. The server stops after the grace time.
     pub async fn start(options: Options) -> Result<Self, DevError> {
         blocking(move || Self::start_blocking(&options)).await
     }
 
-    /// The connection string of `database`, for sqlx, libpq and everything that knows their form. The port and the
-    /// `sslmode` are named so that the caller's `PGPORT` and `PGSSLMODE` do not lead astray.
+    /// Returns the connection string of `database`, for sqlx and libpq. It contains the port and
+    /// the `sslmode`, so that the caller's `PGPORT` and `PGSSLMODE` do not change them.
     pub fn url(&self, database: &str) -> String {
         let socket_dir = self.cluster.socket_dir.display();
         format!("postgres://{ROLE}@localhost:5432/{database}?host={socket_dir}&sslmode=disable")
     }
 
-    /// Makes `database` unless it exists; one query when it does.
+    /// Creates `database` if it does not exist. Costs one query if it exists.
     ///
     /// # Errors
-    /// [`DevError::Database`] with the server's answer.
+    /// [`DevError::Database`] with the server's error.
     ///
     /// # Cancel safety
-    /// Dropped halfway, the database may or may not exist; calling again is right in both cases.
+    /// A dropped call may or may not create the database. Calling again is safe in both cases.
     pub async fn create_database(&self, database: &str) -> Result<(), DevError> {
         let failed = |source| DevError::Database { database: database.to_owned(), source };
         create_if_missing(&self.url("postgres"), database).await.map_err(failed)
@@ -150,13 +159,14 @@ impl Server {
         &self.cluster.data
     }
 
-    /// A `psql` command line for the database `runledger`, the default of programs that name no database.
+    /// A `psql` command line for the database `runledger`, the default of programs that name no
+    /// database.
     pub fn psql(&self) -> String {
         format!("psql -h {} -U {ROLE} {DATABASE}", self.cluster.socket_dir.display())
     }
 
-    /// One line for a person: the folder of the server, the URL of its database, how to query it, how to
-    /// start over.
+    /// One line for a person: the folder of the server, the URL of its database, how to query it,
+    /// how to start over.
     pub fn notice(&self) -> String {
         let base = self.cluster.base.display();
         let url = self.url(DATABASE);
@@ -188,32 +198,35 @@ pub fn has_data(options: &Options) -> Result<bool, DevError> {
     Cluster::exists(options)
 }
 
-/// Starts the server with the database `runledger`, and returns both the server and the database's URL.
+/// Starts the server with the database `runledger`, and returns both the server and the database's
+/// URL.
 ///
 /// # Errors
 /// The errors of [`Server::start`] and [`Server::create_database`].
 ///
 /// # Cancel safety
-/// As for [`Server::start`].
+/// Same as [`Server::start`].
 pub async fn start_with_database(options: Options) -> Result<(String, Server), DevError> {
     let server = Server::start(options).await?;
     server.create_database(DATABASE).await?;
     Ok((server.url(DATABASE), server))
 }
 
-/// Stops the server that `options` mean, if it runs, under whoever uses it; its data stays. Blocks for about 100 ms.
+/// Stops the server of `options` if it runs, even if clients use it. Keeps its data. Blocks for
+/// about 100 ms.
 ///
 /// # Errors
-/// [`DevError::Timeout`] when it does not stop within 30 s; [`DevError::Served`] when it cannot be reached; [`DevError::Io`] when its folder cannot be used.
+/// [`DevError::Timeout`] if it does not stop within 30 s, [`DevError::Served`] if it cannot be
+/// reached, or [`DevError::Io`] if its folder cannot be used.
 pub fn stop_now(options: &Options) -> Result<(), DevError> {
     let cluster = Cluster::open(options)?;
     cluster.stop(&cluster.lock()?)
 }
 
-/// Stops the server that `options` mean and deletes all its data. Blocks for about 100 ms.
+/// Stops the server of `options` and deletes all its data. Blocks for about 100 ms.
 ///
 /// # Errors
-/// As [`stop_now`].
+/// Same as [`stop_now`].
 pub fn reset(options: &Options) -> Result<(), DevError> {
     let cluster = Cluster::open(options)?;
     let locked = cluster.lock()?;
@@ -221,8 +234,8 @@ pub fn reset(options: &Options) -> Result<(), DevError> {
     cluster.delete(&locked)
 }
 
-/// For the project's own tests, which run servers of their own: the folder of the programs that a new server would be started with, and the account
-/// and group that a root program gives it.
+/// Returns the folder of the programs that start a new server, and the account and group that run
+/// it for root. For the project's own tests, which start their own servers.
 ///
 /// # Errors
 /// [`DevError::NoPrograms`], [`DevError::PgBin`] and [`DevError::NoServerAccount`].
@@ -232,8 +245,8 @@ pub fn on_this_machine() -> Result<(PathBuf, Option<(u32, u32)>), DevError> {
     Ok((locate::preferred(&identity)?.path(""), identity.account()))
 }
 
-/// Returns the folder with the programs of the archive, even if PostgreSQL is installed. For the project's
-/// own tests of the download.
+/// Returns the folder with the programs of the archive, even if PostgreSQL is installed. For the
+/// project's own tests of the download.
 ///
 /// # Errors
 /// [`DevError::NoPrograms`].
@@ -242,13 +255,13 @@ pub fn downloaded() -> Result<PathBuf, DevError> {
     Ok(locate::downloaded(&Identity::current()?)?.path(""))
 }
 
-/// Runs blocking work off the executor's threads; a panic in it goes on in the caller.
+/// Runs blocking work outside the executor's threads. A panic in it continues in the caller.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is shutting down: nobody will poll this future again.
+            // The runtime is shutting down, so this future is never polled again.
             Err(_) => std::future::pending().await,
         },
     }
@@ -265,7 +278,8 @@ async fn create_if_missing(admin_url: &str, database: &str) -> Result<(), sqlx::
         let made = sqlx::raw_sql(AssertSqlSafe(format!("create database \"{quoted}\"")))
             .execute(&mut connection)
             .await;
-        // Another process may have made it since: `duplicate_database`, or a unique violation in the same instant.
+        // Another process may have created it in between: `duplicate_database`, or a unique
+        // violation if it did so at the same instant.
         match made {
             Err(sqlx::Error::Database(error))
                 if matches!(error.code().as_deref(), Some("42P04" | "23505")) => {}

@@ -1,4 +1,4 @@
-//! What can be known of a postmaster from outside: its socket and the files that it keeps.
+//! Reads the state of a postmaster from outside: from its socket and its files.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,18 +15,21 @@ use rustix::process::{Pid, test_kill_process};
 /// The name that the server gives to its socket for port 5432.
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// `SSLRequest` of the frontend/backend protocol, the one question that needs no login: its length, and its code.
+/// `SSLRequest` of the frontend/backend protocol, the only request without a login: its length and
+/// its code.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// An answer takes a fork, about a millisecond.
+/// An answer takes a fork, about 1 ms.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether somebody holds the socket open: the postmaster does from before it is ready until its last moment.
+/// Whether a process listens on the socket. The postmaster does so from before it is ready until it
+/// ends.
 pub(super) fn is_listening(socket_dir: &Path) -> bool {
     UnixStream::connect(socket_dir.join(SOCKET)).is_ok()
 }
 
-/// Whether the postmaster answers. One that was killed a moment ago may still be listening, and answers no more.
+/// Whether the postmaster answers. A postmaster that was just killed may still listen, but does not
+/// answer.
 pub(super) fn answers(socket_dir: &Path) -> bool {
     let ask = || -> std::io::Result<u8> {
         let mut stream = UnixStream::connect(socket_dir.join(SOCKET))?;
@@ -39,29 +42,32 @@ pub(super) fn answers(socket_dir: &Path) -> bool {
     matches!(ask(), Ok(b'N' | b'S'))
 }
 
-/// The eighth line of `postmaster.pid`: `starting`, `ready`, `stopping`; `None` when there is no such file.
+/// The eighth line of `postmaster.pid`: `starting`, `ready` or `stopping`. `None` if the file does
+/// not exist.
 pub(super) fn status(data: &Path) -> Option<String> {
     let lines = lines(&data.join("postmaster.pid"))?;
     Some(lines.get(7).map(|line| line.to_string_lossy().trim().to_owned()).unwrap_or_default())
 }
 
-/// The process that holds the socket. Its lock file names it even when the data folder has been deleted.
+/// The process that holds the socket. Its lock file names it even after the data folder was
+/// deleted.
 pub(super) fn listener(socket_dir: &Path) -> Option<Pid> {
     pid(&lines(&socket_dir.join(format!("{SOCKET}.lock")))?)
 }
 
-/// The lines of a file of the postmaster. One of them is the path of the data folder, in any encoding.
+/// The lines of a file of the postmaster. One of them is the path of the data folder, in any
+/// encoding.
 fn lines(file: &Path) -> Option<Vec<OsString>> {
     let bytes = fs::read(file).ok()?;
     Some(bytes.split(|byte| *byte == b'\n').map(|line| OsString::from_vec(line.to_owned())).collect())
 }
 
-/// The process in the first of the lines.
+/// The process in the first line.
 fn pid(lines: &[OsString]) -> Option<Pid> {
     lines.first()?.to_str()?.trim().parse().ok().and_then(Pid::from_raw)
 }
 
-/// The running process that a lock file of PostgreSQL names.
+/// A running process that a lock file of PostgreSQL names.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) pid: i32,
@@ -69,7 +75,7 @@ pub(super) struct Holder {
     pub(super) data: PathBuf,
 }
 
-/// The files that keep a second postmaster out of `data` and away from the socket.
+/// The files that keep a second postmaster off `data` and off the socket.
 pub(super) fn lock_files(data: &Path, socket_dir: &Path) -> [PathBuf; 2] {
     [data.join("postmaster.pid"), socket_dir.join(format!("{SOCKET}.lock"))]
 }
@@ -84,8 +90,8 @@ pub(super) fn holder(lock_file: &Path) -> Option<Holder> {
 }
 
 impl Holder {
-    /// Whether the process is a server of `data` or of the folder in the lock file: its command line names
-    /// one of them, or it runs there. A postmaster always runs in its data folder.
+    /// Whether the process is a server of `data` or of the folder in the lock file: its command
+    /// line names one of them, or it runs there. A postmaster always runs in its data folder.
     pub(super) fn is_server(&self, data: &Path) -> bool {
         let command_line = match fs::read(format!("/proc/{}/cmdline", self.pid)) {
             Ok(arguments) => arguments.split(|byte| *byte == 0).collect::<Vec<_>>().join(&b' '),

@@ -1,4 +1,5 @@
-//! Databases for tests: each a clone of a template that the process makes once, dropped when its test ends.
+//! Databases for tests. Each is a clone of a template that the process creates once, and is dropped
+//! at the end of its test.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +17,21 @@ use crate::store::server::socket_folder;
 use crate::store::testing as store;
 use crate::{ClientError, Db};
 
-/// Names the server to test on.
+/// The environment variable with the address of the test server.
 const URL_VARIABLE: &str = "RUNLEDGER_TEST_DATABASE_URL";
 
-/// Begins the name of every database of the kit; the process follows.
+/// The prefix of every database of the kit. The process id follows.
 const PREFIX: &str = "rl_kit_";
 
-/// How often a template that is in use is tried, and the pause between: the server waits five seconds by itself.
+/// How often, and at what interval, to retry a template that is in use. The server itself waits 5 s
+/// each time.
 const TRIES: u32 = 20;
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// A server, and the template of its databases.
+/// A server, and the template for its databases.
 pub(super) struct Server {
     options: PgConnectOptions,
-    /// Begins the names of this process's databases there.
+    /// The prefix of this process's databases.
     own: String,
     n_made: AtomicU32,
     template: String,
@@ -41,7 +43,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The one that the variable names, or the embedded one. Tests run on runtimes of their own, so nothing in it may belong to one.
+    /// Returns the server from the environment variable, or the embedded one. It outlives the
+    /// runtime of a test, so it holds nothing that belongs to a runtime.
     pub(super) async fn usual() -> Result<Arc<Self>, ClientError> {
         static USUAL: OnceCell<Arc<Server>> = OnceCell::const_new();
         let find = async || match std::env::var_os(URL_VARIABLE).filter(|url| !url.is_empty()) {
@@ -49,7 +52,7 @@ impl Server {
             None => Box::pin(Self::embedded()).await,
         };
         if USUAL.get().is_none() {
-            // A task of its own: a caller whose future nobody polls must not keep the server from others.
+            // In a task, so that a caller whose future is not polled does not block others.
             let found = spawn_detached("test server", |mut let_go| async move {
                 let_go.or(async { Box::pin(USUAL.get_or_try_init(find)).await.map(drop) }).await
             });
@@ -59,7 +62,6 @@ impl Server {
         found.ok_or_else(|| ClientError::Config("the server of the tests was not found".to_owned()))
     }
 
-    /// The one at this address.
     pub(super) async fn at(url: &str) -> Result<Arc<Self>, ClientError> {
         let options = parsed(url)?;
         #[cfg(unix)]
@@ -87,7 +89,7 @@ impl Server {
         options: PgConnectOptions,
         #[cfg(unix)] embedded: Option<crate::dev::Server>,
     ) -> Result<Arc<Self>, ClientError> {
-        // The instant tells apart two processes that had the same id.
+        // Distinguishes two processes with the same id.
         let instant = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let own = format!("{PREFIX}{}_{instant:x}_", std::process::id());
         let template = format!("{own}template");
@@ -95,7 +97,7 @@ impl Server {
         let holder = store::hold(&options, &own).await.map_err(|error| no_connection(&options, error))?;
         let mut admin = admin(&options).await?;
         for left_over in store::left_over(&mut admin, PREFIX).await? {
-            // Another process may drop the same one in the same moment.
+            // Another process may drop it at the same moment.
             let _ = store::drop(&mut admin, &left_over).await;
         }
         store::create(&mut admin, &template, None).await?;
@@ -109,12 +111,12 @@ impl Server {
         Ok(Arc::new(Self { options, own, n_made, template, _holder: holder }))
     }
 
-    /// A fresh database with our schema.
+    /// Creates a database with our schema.
     pub(super) async fn database(self: &Arc<Self>) -> Result<Database, ClientError> {
         self.clone_of(&self.template).await
     }
 
-    /// A database with everything that is in another one, which nobody uses.
+    /// Clones a database. The template should have no sessions.
     pub(super) async fn clone_of(self: &Arc<Self>, template: &str) -> Result<Database, ClientError> {
         let name = format!("{}{}", self.own, self.n_made.fetch_add(1, Ordering::Relaxed));
         let mut admin = admin(&self.options).await?;
@@ -127,7 +129,7 @@ impl Server {
             if !is_used || tries == 0 {
                 return Err(error.into());
             }
-            // A session that has just been closed is still ending, or somebody has forgotten one.
+            // A session that was just closed is still ending, or the test left one open.
             tries -= 1;
             store::end_sessions(&mut admin, template).await?;
             tokio::time::sleep(AGAIN).await;
@@ -142,7 +144,7 @@ impl Drop for Server {
     }
 }
 
-/// A database that only one test uses; dropping this drops it.
+/// A database of one test. Dropping this value drops the database.
 pub(super) struct Database {
     server: Arc<Server>,
     name: String,
@@ -163,7 +165,8 @@ impl Database {
 
     pub(super) fn url(&self) -> String {
         let options = self.options();
-        // The driver panics if the host is the folder of a socket, or an IPv6 address without brackets.
+        // The driver panics on a socket folder as the host, and on an IPv6 address without
+        // brackets.
         let options = match socket_folder(&options).map(ToOwned::to_owned) {
             Some(folder) => options.socket(folder).host("localhost"),
             None => {
@@ -174,19 +177,19 @@ impl Database {
         options.to_url_lossy().to_string()
     }
 
-    /// Drops it, in whatever runtime.
+    /// Drops the database, in any runtime.
     pub(super) async fn drop_now(mut self) {
         let name = std::mem::take(&mut self.name);
         drop_database(&self.server.options, &name).await;
     }
 }
 
-/// A connection that may make and drop databases.
+/// Opens a connection that may create and drop databases.
 pub(super) async fn admin(options: &PgConnectOptions) -> Result<PgConnection, ClientError> {
     store::admin(options).await.map_err(|error| no_connection(options, error))
 }
 
-/// One that cannot be dropped is left to the next process.
+/// Drops a database. If that fails, the next process drops it.
 async fn drop_database(options: &PgConnectOptions, name: &str) {
     if let Ok(mut admin) = store::admin(options).await {
         let _ = store::drop(&mut admin, name).await;
@@ -201,7 +204,8 @@ impl Drop for Database {
     }
 }
 
-/// Drops a database in a thread and a runtime of its own. The runtime of the test may be ending, and must not be blocked.
+/// Drops a database in a thread with its own runtime: `drop` cannot await, and the runtime of the
+/// test may be ending.
 fn drop_apart(options: &PgConnectOptions, name: String) {
     let options = options.clone();
     let dropping = std::thread::spawn(move || {
@@ -209,7 +213,7 @@ fn drop_apart(options: &PgConnectOptions, name: String) {
             runtime.block_on(drop_database(&options, &name));
         }
     });
-    // It ends, and has nothing to say.
+    // The thread returns nothing, and a panic in it changes nothing here.
     let _ = dropping.join();
 }
 

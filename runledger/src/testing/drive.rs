@@ -1,4 +1,4 @@
-//! What a test does for its runs while it waits for them: it sends the signals of its script, and lets time pass.
+//! Moves the runs of a test while it waits for them: sends signals and skips time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,18 +14,18 @@ use crate::model::payload::{Plain, Sealer};
 use crate::store::testing::{Look, look, skip};
 use crate::{ClientError, Db};
 
-/// How long nothing may change before the kit reports what the run waits for. A claim on a busy machine takes
-/// much less.
+/// How long nothing may change before the kit reports what the run waits for. A claim on a busy
+/// machine takes much less.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The pause between two looks. Each costs a query.
+/// The pause between two polls. Each poll costs a query.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Signals that are sent when a run waits for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Script {
     signals: Vec<(String, Plain)>,
-    /// Which of them were sent.
+    /// The indices of signals that were sent.
     sent: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -34,7 +34,7 @@ impl Script {
         self.signals.push((name, payload));
     }
 
-    /// The same signals for another database.
+    /// The same signals, all unsent, for another database.
     pub(super) fn anew(&self) -> Self {
         Self { signals: self.signals.clone(), sent: Arc::default() }
     }
@@ -50,10 +50,11 @@ impl Script {
     }
 }
 
-/// The connection with which a test looks at its runs and moves them. It is none of the pool, which bodies may exhaust.
+/// The connection that polls and moves the runs of a test. It is outside the pool, because bodies
+/// may exhaust the pool.
 ///
-/// One caller at a time has it, from a look to what follows from it: two results that are awaited together would
-/// otherwise skip the same time twice, and send two signals to one run.
+/// Only one caller at a time uses it, from a poll to the resulting action. Otherwise two results
+/// that are awaited together would skip the same time twice, or send two signals to one run.
 #[derive(Debug, Default)]
 pub(super) struct Hand(tokio::sync::Mutex<Option<PgConnection>>);
 
@@ -64,7 +65,7 @@ impl Hand {
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let mut hand = self.0.lock().await;
-        // Given back only if the work succeeds: a dropped future may leave an answer unread.
+        // Put back only after success: a dropped future may leave an answer unread.
         let mut connection = match hand.take() {
             Some(connection) => connection,
             None => admin(&db.pool().connect_options()).await?,
@@ -75,7 +76,7 @@ impl Hand {
     }
 }
 
-/// The next action of the test kit after a look that found no progress.
+/// The next action of the test kit after a poll that found no progress.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Nudge,
@@ -83,7 +84,7 @@ enum Then {
     Nothing,
 }
 
-/// Moves what stands still.
+/// Moves runs that do not progress by themselves.
 #[derive(Clone, Debug)]
 pub(super) struct Drive {
     db: Db,
@@ -93,7 +94,7 @@ pub(super) struct Drive {
     patience: Duration,
 }
 
-/// Each name of a job with all names of the job.
+/// Each name of a job, paired with every name of that job.
 pub(super) type Names = Arc<[(&'static str, &'static str)]>;
 
 impl Drive {
@@ -107,7 +108,7 @@ impl Drive {
         Self { db: db.clone(), scene, script, names, patience }
     }
 
-    /// Looks at the database, and at one run in it.
+    /// Polls the database, and one run in it.
     pub(super) async fn look(
         &self,
         connection: &mut PgConnection,
@@ -116,12 +117,12 @@ impl Drive {
         look(connection, run_id, &self.names).await
     }
 
-    /// What opens the payloads of its runs.
+    /// The key to the payloads of its runs.
     pub(super) fn sealer(&self) -> &Sealer {
         self.db.sealer()
     }
 
-    /// Moves things until the run has ended, or is blocked.
+    /// Moves runs until this run has ended or is blocked.
     pub(super) async fn to_end(&self, hand: &Arc<Hand>, run_id: Uuid) -> Result<(), ClientError> {
         let mut standstill = Standstill::default();
         loop {
@@ -143,12 +144,12 @@ impl Drive {
         }
     }
 
-    /// Waits until nothing goes on.
+    /// Waits until no run is active.
     pub(super) async fn wait_until_idle(&self, hand: &Arc<Hand>, run_id: Uuid) -> Result<(), ClientError> {
         self.once_at_rest(hand, run_id, Then::Nothing).await.map(drop)
     }
 
-    /// Lets time pass to the next instant, once nothing goes on.
+    /// Skips time to the next instant, once no run is active.
     pub(super) async fn skip(&self, hand: &Arc<Hand>) -> Result<Duration, ClientError> {
         self.once_at_rest(hand, Uuid::nil(), Then::Skip).await?.ok_or_else(|| {
             let message = "no run sleeps, so there is no time to skip; a run that waits for a signal without a limit, or for a person, goes on when it is \
@@ -157,7 +158,7 @@ impl Drive {
         })
     }
 
-    /// Waits until nothing goes on. Returns the instant of the next run.
+    /// Waits until no run is active. Returns the time until the next run is due.
     async fn once_at_rest(
         &self,
         hand: &Arc<Hand>,
@@ -182,7 +183,7 @@ impl Drive {
         }
     }
 
-    /// Looks, and moves something if nothing goes on. Returns whether it has.
+    /// Polls, and acts if no run is active. Returns whether it moved a run.
     async fn look_then(
         &self,
         hand: &Arc<Hand>,
@@ -190,7 +191,7 @@ impl Drive {
         then: Then,
     ) -> Result<(Look, bool), ClientError> {
         let (drive, hand) = (self.clone(), Arc::clone(hand));
-        // A task of its own: a caller whose future nobody polls must not keep the hand from others.
+        // In a task, so that a caller whose future is not polled does not block others.
         let looking = tokio::spawn(async move {
             let work = async |connection: &mut PgConnection| {
                 let look = drive.look(connection, run_id).await?;
@@ -213,7 +214,8 @@ impl Drive {
         }
     }
 
-    /// Does what lets something that rests go on: sends a signal, or lets time pass. False where there is nothing to do.
+    /// Sends a signal or skips time, so that an idle run continues. Returns false if it can do
+    /// neither.
     pub(super) async fn nudge(
         &self,
         connection: &mut PgConnection,
@@ -236,7 +238,7 @@ impl Drive {
     }
 
     async fn pass(&self, connection: &mut PgConnection, time: Duration) -> Result<(), ClientError> {
-        // First: whoever is woken must find the time past.
+        // First, because a woken run must find the time past.
         self.scene.skipped.add(time);
         Ok(skip(connection, time).await?)
     }

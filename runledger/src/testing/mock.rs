@@ -1,4 +1,4 @@
-//! Bodies in the place of a job's own, with its types.
+//! Mocked bodies, checked against the types of their jobs.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use crate::definition::job::Payload;
 use crate::definition::{Definition, RunFuture};
 use crate::engine::test_hooks;
 
-/// A body that can stand in the place of a job's: a closure that takes the job's arguments, owned, and gives a [`Result`] of its output.
+/// A body that can replace the body of a job: a closure that takes the job's arguments as owned
+/// values and returns a [`Result`] of its output.
 #[diagnostic::on_unimplemented(
     message = "this cannot be the body of the mocked job",
     label = "not a body with the arguments and the output of the job",
@@ -22,12 +23,12 @@ pub trait Mock<Arguments, Owned, Output> {
     fn into_mock(self, definition: &'static Definition) -> Erased;
 }
 
-/// A mock without its types.
+/// A mock with its types erased.
 #[doc(hidden)]
 #[expect(missing_debug_implementations, reason = "a closure has nothing to show")]
 pub struct Erased(pub(super) test_hooks::Mock);
 
-/// An argument of a call, and the owned type that a mock takes it as.
+/// Relates an argument of a call to the owned type that a mock takes.
 #[diagnostic::on_unimplemented(
     message = "the job takes `{Self}`, its mock `{Owned}`",
     label = "another type than the job's argument",
@@ -83,7 +84,7 @@ mock_with!((A1 O1 v1)(A2 O2 v2)(A3 O3 v3)(A4 O4 v4)(A5 O5 v5)(A6 O6 v6));
 mock_with!((A1 O1 v1)(A2 O2 v2)(A3 O3 v3)(A4 O4 v4)(A5 O5 v5)(A6 O6 v6)(A7 O7 v7));
 mock_with!((A1 O1 v1)(A2 O2 v2)(A3 O3 v3)(A4 O4 v4)(A5 O5 v5)(A6 O6 v6)(A7 O7 v7)(A8 O8 v8));
 
-/// A definition that names fewer parameters than its function takes.
+/// Fails because the definition names fewer parameters than its function takes.
 fn mismatch(definition: &Definition) -> Finished {
     let message =
         format!("the definition of job `{}` names fewer parameters than its mock takes", definition.name);

@@ -1,8 +1,8 @@
-//! The test kit: your own jobs and workflows under test, on a real PostgreSQL, with everything of the engine but its waiting.
+//! Test kit: runs your jobs and workflows on a real PostgreSQL, without waiting for sleeps.
 //!
-//! A [`Testing`] has a database of its own, which goes with it. Its worker runs in the test's own process. Jobs can be mocked, time can be skipped, and
-//! [`crash_everywhere`](Testing::crash_everywhere) kills the worker at every write of a run. Nothing of it belongs into a program: enable the feature
-//! `testing` under `[dev-dependencies]` alone.
+//! A [`Testing`] owns a database and drops it at the end. Its worker runs in the test process. You
+//! can mock jobs and skip time. [`crash_everywhere`](Testing::crash_everywhere) kills the worker at
+//! every write of a run. Enable the feature `testing` only under `[dev-dependencies]`.
 //!
 //! ```
 //! use runledger::prelude::*;
@@ -61,25 +61,26 @@ use crate::engine::test_hooks::{self, Role, Skipped, Steps, TestHooks, WorkerHoo
 use crate::model::payload::{Codec, Plain};
 use crate::{App, Call, ClientError, Db, Definition, Job, Timings, Worker};
 
-/// Enough for the worker, and for a test that looks into the tables.
+/// Enough for the worker and for the queries of a test.
 const CONNECTIONS: u32 = 12;
 
-/// A test's own database, and the worker that it starts in it.
+/// A database for one test, and a worker in it.
 ///
-/// Say what the worker serves and is provided with, then [`start`](Self::start) runs. The database is a fresh one on the embedded PostgreSQL, or on the
-/// server that `RUNLEDGER_TEST_DATABASE_URL` names (a role that may create databases), with the schema `runledger` in it; it is dropped with this value.
-/// Works in a plain `#[tokio::test]`, on either kind of runtime.
+/// Configure what the worker serves and which values it gets, then [`start`](Self::start) runs. The
+/// database is new and has the schema `runledger`. It is on the embedded PostgreSQL, or on the
+/// server in `RUNLEDGER_TEST_DATABASE_URL`, whose role must be allowed to create databases.
+/// Dropping this value drops the database. Works in `#[tokio::test]` with either runtime flavor.
 #[must_use = "dropping it drops its database"]
 pub struct Testing {
     db: Db,
     plan: Plan,
     worker: Arc<OnceCell<(Worker, Arc<TestHooks>)>>,
     hand: Arc<Hand>,
-    // Last: it is dropped under whatever is left of the others.
+    // Last, so that it is dropped after the fields that use it.
     database: Database,
 }
 
-/// What a worker is made of.
+/// The configuration of a worker.
 #[derive(Clone, Default)]
 struct Plan {
     definitions: Option<Vec<&'static Definition>>,
@@ -91,7 +92,7 @@ struct Plan {
     skips: bool,
     patience: Option<Duration>,
     codec: Option<Arc<dyn Codec>>,
-    /// What cannot be as it was said: a worker that is started says so.
+    /// An invalid setting. Starting a worker fails with this text.
     refused: Option<String>,
 }
 
@@ -100,20 +101,22 @@ type Fake = Arc<dyn Fn(&mut Provided) + Send + Sync>;
 type Provide = Arc<dyn Fn(&mut Provided, &Db) + Send + Sync>;
 
 impl Testing {
-    /// A fresh database, and no worker yet.
+    /// Creates a database, without a worker yet.
     ///
-    /// The first one of a process takes a second; each further one some ten milliseconds.
+    /// The first call of a process takes about 1 s, each further call some 10 ms.
     ///
     /// # Errors
-    /// [`ClientError`]: there is no server, it cannot be started, or the role may not create databases.
+    /// [`ClientError`] if no server is available, the embedded server does not start, or the role
+    /// may not create databases.
     pub async fn new() -> Result<Self, ClientError> {
         Box::pin(async { Self::in_database(Server::usual().await?.database().await?).await }).await
     }
 
-    /// As [`new`](Self::new), on the server at this address, whose role must be allowed to create databases.
+    /// Same as [`new`](Self::new), on the server at this address. Its role must be allowed to
+    /// create databases.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub async fn on(url: &str) -> Result<Self, ClientError> {
         Box::pin(async { Self::in_database(Server::at(url).await?.database().await?).await }).await
     }
@@ -124,14 +127,15 @@ impl Testing {
         Ok(Self { db, plan, worker, hand, database })
     }
 
-    /// Serves these jobs, and no others, as [`App::with`] does: `.with(jobs![checkout, charge])`. Without it, every job that is linked into the test.
+    /// Serves only these jobs, as [`App::with`] does: `.with(jobs![checkout, charge])`. By default,
+    /// the worker serves every job that is linked into the test.
     pub fn with(mut self, definitions: impl IntoIterator<Item = &'static Definition>) -> Self {
         self.plan.definitions.get_or_insert_default().extend(definitions);
         self
     }
 
-    /// Serves these queues, and no others, as [`App::queues`] does. Without it, the queues of the served jobs and
-    /// `default`.
+    /// Serves only these queues, as [`App::queues`] does. By default, the worker serves the queues
+    /// of its jobs and `default`.
     pub fn queues<Q: Into<String>>(mut self, queues: impl IntoIterator<Item = Q>) -> Self {
         self.plan.queues.get_or_insert_default().extend(queues.into_iter().map(Into::into));
         self
@@ -144,7 +148,8 @@ impl Testing {
         self
     }
 
-    /// Provides a value that needs the database of the test: it is made anew for every worker that starts, as it is in a process that starts.
+    /// Provides a value that needs the test's database. Each worker that starts creates its own
+    /// value, as a process would.
     pub fn provide_with<T: Send + Sync + 'static>(
         mut self,
         make: impl Fn(&Db) -> T + Send + Sync + 'static,
@@ -153,8 +158,8 @@ impl Testing {
         self
     }
 
-    /// Provides a value that stands for something outside, such as a payment provider: one is made for each database, and no crash of a worker harms it.
-    /// [`fake`](Self::fake) gives it to the test.
+    /// Provides a fake of an external system, such as a payment provider. Each database has one
+    /// fake, which survives crashes of workers. [`fake`](Self::fake) returns it to the test.
     pub fn provide_shared_fake<T: Send + Sync + 'static>(
         mut self,
         make: impl Fn() -> T + Send + Sync + 'static,
@@ -163,10 +168,12 @@ impl Testing {
         self
     }
 
-    /// Puts another body in the place of a job's, wherever it runs: as a step, or as a run of its own. The body takes the arguments of the job, owned
-    /// (`String` for `&str`), and no values that are injected; closures have to name their types. [`calls`](Self::calls) counts it.
+    /// Replaces the body of a job, both as a step and as a run. The mock takes the job's arguments
+    /// as owned values (`String` for `&str`) and no injected values. A closure must annotate its
+    /// types. [`calls`](Self::calls) counts calls of the mock.
     ///
-    /// What a mock gives is recorded, retried and replayed as what the job gives. A workflow can be mocked too, where others start it.
+    /// The engine records, retries and replays the result of a mock like the result of the job. You
+    /// can also mock a workflow that other workflows start.
     pub fn mock<Arguments, Owned, F, M>(mut self, function: F, body: M) -> Self
     where
         F: DefinitionOf<Arguments>,
@@ -184,7 +191,8 @@ impl Testing {
         self
     }
 
-    /// Seals payloads with a codec, as [`Db::with_codec`] does: those of the worker, of `db()`, and of each run of [`crash_everywhere`](Self::crash_everywhere).
+    /// Encrypts payloads with a codec, as [`Db::with_codec`] does. It applies to the worker, to
+    /// `db()`, and to each run of [`crash_everywhere`](Self::crash_everywhere).
     pub fn codec(mut self, codec: impl Codec) -> Self {
         let codec: Arc<dyn Codec> = Arc::new(codec);
         self.plan.codec = Some(Arc::clone(&codec));
@@ -192,7 +200,7 @@ impl Testing {
         self
     }
 
-    /// Sends these signals, each to the first run that waits for one of its name, in their order.
+    /// Sends these signals in order, each to the first run that waits for a signal of its name.
     pub fn signals<N: Into<String>, T: Serialize>(
         mut self,
         signals: impl IntoIterator<Item = (N, T)>,
@@ -209,42 +217,46 @@ impl Testing {
         self
     }
 
-    /// Lets no run sleep: as soon as nothing else goes on, time passes to the next instant that a run sleeps until. Sleeps, limits of waits, deadlines of runs,
-    /// delays and the pauses between tries are so over at once, in their order. The clock of workflows (`wf.now()`) moves with it; that of the server does not.
+    /// Skips sleeps: whenever no other activity is left, time jumps to the next instant that a run
+    /// sleeps until. Sleeps, wait limits, deadlines, delays and retry pauses then end at once, in
+    /// their order. The clock of workflows (`wf.now()`) moves too; the clock of the server does
+    /// not.
     ///
-    /// Time passes while the test waits in [`TestRun::result`], which fails after 5,000 skips and signals. A wait
-    /// for a signal with a limit times out unless the signal was sent or named by [`signals`](Self::signals) before.
+    /// Time passes only while the test awaits [`TestRun::result`], which fails after 5,000 skips
+    /// and signals. A wait for a signal with a limit times out unless the test sent the signal
+    /// before or named it in [`signals`](Self::signals).
     pub fn auto_advance_time(mut self) -> Self {
         self.plan.skips = true;
         self
     }
 
-    /// How long nothing may happen before [`TestRun::result`] reports what the run waits for; 30 s by
-    /// default. A running body counts as activity. Beside other runs that go on, the limit is ten times as long.
+    /// Sets how long nothing may happen before [`TestRun::result`] fails and reports what the run
+    /// waits for; 30 s by default. A running body counts as activity. While other runs progress,
+    /// the limit is ten times as long.
     ///
-    /// [`crash_everywhere`](Self::crash_everywhere) has the same limits between two events of a run. There a running
-    /// body does not count as activity: give more time if one body takes longer.
+    /// [`crash_everywhere`](Self::crash_everywhere) has the same limit between two events of a run.
+    /// There, a running body does not count as activity: raise the limit if one body takes longer.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.plan.patience = Some(patience);
         self
     }
 
-    /// The database: for a schema of the application, and for looks into its tables.
+    /// The database. Use it to create the application's schema and to query its tables.
     #[must_use]
     pub fn db(&self) -> &Db {
         &self.db
     }
 
-    /// The address of the database, for programs that the test starts.
+    /// The URL of the database, for programs that the test starts.
     #[must_use]
     pub fn url(&self) -> String {
         self.database.url()
     }
 
-    /// Enqueues a call, and starts the worker where it does not run yet.
+    /// Enqueues a call, and starts the worker if it does not run yet.
     ///
     /// # Errors
-    /// As [`App::start`] and [`Call::enqueue`].
+    /// Same as [`App::start`] and [`Call::enqueue`].
     pub async fn start<J: Job>(&self, call: Call<J>) -> Result<TestRun<'_, J>, ClientError> {
         let (_, scene) = self.worker().await?;
         let handle = call.enqueue(&self.db).await?;
@@ -252,12 +264,12 @@ impl Testing {
         Ok(TestRun::new(self, handle, drive))
     }
 
-    /// Skips time to the next instant that a run sleeps until, once no other activity is left. Returns the
-    /// skipped time.
+    /// Skips time to the next instant that a run sleeps until, once no other activity is left.
+    /// Returns the skipped time.
     ///
     /// # Errors
     /// [`ClientError::Config`] if no run sleeps, or if a run is active for longer than
-    /// [`patience`](Self::patience); or a failure of the database.
+    /// [`patience`](Self::patience); otherwise a database error.
     pub async fn skip_time(&self) -> Result<Duration, ClientError> {
         let (_, scene) = self.worker().await?;
         Box::pin(self.drive(scene).skip(&self.hand)).await
@@ -268,13 +280,14 @@ impl Testing {
         Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone(), self.plan.names(), patience)
     }
 
-    /// How often the body of this job, or its mock, has begun.
+    /// How often the body of this job, or its mock, has started.
     pub fn calls<Arguments, F: DefinitionOf<Arguments>>(&self, function: F) -> u32 {
         drop(function);
         self.worker.get().map_or(0, |(_, scene)| scene.calls(F::DEFINITION))
     }
 
-    /// What [`provide_shared_fake`](Self::provide_shared_fake) has made. None before the first [`start`](Self::start), or where nothing makes such a value.
+    /// The fake from [`provide_shared_fake`](Self::provide_shared_fake). `None` before the first
+    /// [`start`](Self::start), or if no fake has this type.
     #[must_use]
     pub fn fake<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.worker.get().and_then(|(_, scene)| scene.fakes.get::<T>())
@@ -283,7 +296,7 @@ impl Testing {
     async fn worker(&self) -> Result<&(Worker, Arc<TestHooks>), ClientError> {
         if self.worker.get().is_none() {
             let (cell, plan, db) = (Arc::clone(&self.worker), self.plan.clone(), self.db.clone());
-            // A task of its own: a caller whose future nobody polls must not keep the worker from others.
+            // In a task, so that a caller whose future is not polled does not block others.
             let started = spawn_detached("test worker", |mut let_go| async move {
                 let start = async || plan.start(&db).await;
                 let_go.or(async { cell.get_or_try_init(start).await.map(drop) }).await
@@ -303,12 +316,12 @@ impl fmt::Debug for Testing {
 }
 
 impl Plan {
-    /// A scene for another database.
+    /// Hooks for one more database.
     fn scene(&self) -> Arc<TestHooks> {
         self.scene_with(Steps::default())
     }
 
-    /// A scene for another database, in which a step may be held up.
+    /// Hooks for one more database that can hold a step.
     fn scene_with(&self, steps: Steps) -> Arc<TestHooks> {
         let mut scene = TestHooks { mocks: self.mocks.clone(), steps, ..TestHooks::default() };
         if self.skips {
@@ -320,7 +333,7 @@ impl Plan {
         Arc::new(scene)
     }
 
-    /// Starts the worker of a test, in a scene.
+    /// Starts the worker of a test.
     async fn start(&self, db: &Db) -> Result<(Worker, Arc<TestHooks>), ClientError> {
         let scene = self.scene();
         let app = self.app(db, &scene, Role::Only)?.timings(Timings::FAST);
@@ -328,7 +341,7 @@ impl Plan {
         Ok((worker, scene))
     }
 
-    /// A database with the codec of the test.
+    /// Adds the codec of the test to a database handle.
     fn sealed(&self, db: Db) -> Db {
         match &self.codec {
             Some(codec) => db.with_codec(Arc::clone(codec)),
@@ -336,12 +349,10 @@ impl Plan {
         }
     }
 
-    /// What it serves.
     fn definitions(&self) -> Vec<&'static Definition> {
         self.definitions.clone().unwrap_or_else(|| registered().collect())
     }
 
-    /// The names of what it serves.
     fn names(&self) -> Names {
         let of = |definition: &'static Definition| {
             definition.names().flat_map(|job| definition.names().map(move |name| (job, name)))
@@ -349,7 +360,7 @@ impl Plan {
         self.definitions().into_iter().flat_map(of).collect()
     }
 
-    /// A worker in a scene.
+    /// Builds a worker with these hooks.
     fn app(&self, db: &Db, scene: &Arc<TestHooks>, role: Role) -> Result<App, ClientError> {
         if let Some(refused) = &self.refused {
             return Err(ClientError::Config(refused.clone()));

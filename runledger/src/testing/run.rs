@@ -9,7 +9,7 @@ use super::drive::Drive;
 use crate::client::signal::SendSignal;
 use crate::{ClientError, Job, RunHandle, StepInfo};
 
-/// A run that a test has started. It borrows the test, with which its database goes.
+/// A run that a test started. It borrows the test, which owns the database.
 pub struct TestRun<'t, J> {
     handle: RunHandle<J>,
     drive: Drive,
@@ -21,7 +21,7 @@ impl<'t, J: Job> TestRun<'t, J> {
         Self { handle, drive, test }
     }
 
-    /// Its handle, for everything that is not said here.
+    /// The handle of the run, for all other calls.
     #[must_use]
     pub fn handle(&self) -> &RunHandle<J> {
         &self.handle
@@ -32,15 +32,16 @@ impl<'t, J: Job> TestRun<'t, J> {
         self.handle.signal(name, payload)
     }
 
-    /// Waits until the run ends and returns its output. Until then, sends the signals that
-    /// [`Testing::signals`] named, and skips time if the test does so.
+    /// Waits until the run ends and returns its output. Until then, it sends the signals from
+    /// [`Testing::signals`], and skips time if the test enables that.
     ///
     /// # Errors
     /// Same as [`RunHandle::result`], and [`ClientError::Config`]
     ///
     /// - if nothing has happened for [`patience`](Testing::patience), 30 s by default;
-    /// - if the run has not progressed for ten times as long, while other runs were at work;
-    /// - if the test has skipped time 1,000 times without progress of the run, or 5,000 times in all.
+    /// - if the run has not progressed for ten times as long while other runs progressed;
+    /// - if the test has skipped time 1,000 times without progress of the run, or 5,000 times in
+    ///   all.
     ///
     /// The error names what the run waits for, such as a job that the test does not serve.
     pub async fn result(&self) -> Result<J::Output, ClientError> {
@@ -48,20 +49,20 @@ impl<'t, J: Job> TestRun<'t, J> {
         self.handle.result().await
     }
 
-    /// Waits until no run is active: each run has ended, sleeps, or waits for an external event. Call it to
-    /// check the state before you skip time or send a signal.
+    /// Waits until no run is active: each run has ended, sleeps, or waits for an external event.
+    /// Call it to check the state before you skip time or send a signal.
     ///
     /// # Errors
-    /// [`ClientError::Config`] if a run is active for longer than [`patience`](Testing::patience), or a
-    /// failure of the database.
+    /// [`ClientError::Config`] if a run is active for longer than [`patience`](Testing::patience);
+    /// otherwise a database error.
     pub async fn wait_until_idle(&self) -> Result<(), ClientError> {
         Box::pin(self.drive.wait_until_idle(&self.test.hand, self.handle.id())).await
     }
 
-    /// The recorded steps, as [`RunHandle::steps`] gives them.
+    /// Returns the recorded steps, as [`RunHandle::steps`] does.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// A database error.
     pub async fn steps(&self) -> Result<Vec<StepInfo>, ClientError> {
         self.handle.steps().await
     }

@@ -1,21 +1,22 @@
-//! When the kit gives a run up, and what it says then.
+//! Decides when the kit gives up waiting for a run, and explains why.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::store::testing::Look;
 
-/// How many times the kit skips time or sends a signal while the run under test does not progress. Other runs, its
-/// children among them, may sleep again and again for ever.
+/// How often the kit skips time or sends a signal while the run under test does not progress. Other
+/// runs, such as its children, may sleep in an endless loop.
 const MOST_WITHOUT_PROGRESS: u32 = 1_000;
 
-/// How many times the kit skips time or sends a signal in all. A run may sleep again and again for ever.
+/// How often the kit skips time or sends a signal in all. A run may sleep in an endless loop.
 const MOST: u32 = 5_000;
 
-/// The run under test may stand still for so many times the patience while other runs progress. These may never end.
+/// The run under test may stand still for this many times `patience` while other runs progress.
+/// Those runs may never end.
 const BESIDE_OTHERS: u32 = 10;
 
-/// Measures how long nothing has happened, and how often the kit has skipped time or sent a signal.
+/// Measures how long nothing has happened, and counts skips of time and signals.
 #[derive(Default)]
 pub(super) struct Standstill {
     n_events: Option<i64>,
@@ -23,21 +24,21 @@ pub(super) struct Standstill {
     n_own_events: Option<i64>,
     /// When the run under test last progressed.
     own_since: Option<Instant>,
-    /// Since the last event of the run under test.
+    /// Skips and signals since the last event of the run under test.
     wakeups: u32,
     all_nudges: u32,
 }
 
-/// Why the kit gives a run up.
+/// Why the kit stops waiting for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GivenUp {
-    /// Nothing has happened for so long.
+    /// Nothing has happened for this long.
     Patience(Duration),
-    /// The run under test has not progressed for so long, and other runs have.
+    /// The run under test has not progressed for this long, while other runs have.
     BesideOthers(Duration),
-    /// The kit has skipped time again and again, and the run under test has not progressed.
+    /// The kit skipped time too often while the run under test did not progress.
     WithoutProgress,
-    /// The kit has skipped time again and again.
+    /// The kit skipped time too often.
     Nudges,
 }
 
@@ -52,7 +53,7 @@ impl Standstill {
         }
     }
 
-    /// Counts a skip of time, or a signal that was sent.
+    /// Counts a skip of time, or a sent signal.
     pub(super) fn nudged(&mut self) {
         self.wakeups += 1;
         self.all_nudges += 1;
@@ -68,7 +69,7 @@ impl Standstill {
         }
     }
 
-    /// The limit that is reached, if one is.
+    /// Returns the limit that is reached, if any.
     pub(super) fn limit(&self, look: &Look, patience: Duration) -> Option<GivenUp> {
         let beside_others = patience.saturating_mul(BESIDE_OTHERS);
         if self.wakeups >= MOST_WITHOUT_PROGRESS {
@@ -89,7 +90,8 @@ fn lasts(since: Option<Instant>) -> Duration {
     since.map_or(Duration::ZERO, |since| since.elapsed())
 }
 
-/// Whether time alone lets a run go on so soon. A run that was locked as it left its worker looks again after 30 s.
+/// Whether a run becomes due within `patience` without further action. A run that was locked when
+/// it was suspended is checked again after 30 s.
 fn is_due_within(look: &Look, patience: Duration) -> bool {
     look.next.is_some_and(|next| next <= patience)
 }
@@ -123,11 +125,11 @@ impl fmt::Display for GivenUp {
 }
 
 impl GivenUp {
-    /// Why runs do not go on, as the end of a sentence.
+    /// Why runs do not continue, as the end of a sentence.
     pub(super) fn why(self, look: &Look) -> String {
         let why = match self {
             Self::Patience(_) | Self::BesideOthers(_) => why(look),
-            // A skip of time makes runs due for a moment.
+            // A skip of time makes runs due for a moment, so `unclaimed` would mislead.
             Self::WithoutProgress | Self::Nudges => told(&obstacles(look)),
         };
         match (self, look.next) {
@@ -142,7 +144,7 @@ impl GivenUp {
     }
 }
 
-/// Why runs do not go on, apart from waiting for an instant, as the end of a sentence.
+/// Why runs do not continue, apart from waiting for an instant, as the end of a sentence.
 pub(super) fn why(look: &Look) -> String {
     let mut all = obstacles(look);
     all.extend(unclaimed(look));
@@ -153,7 +155,7 @@ fn told(obstacles: &[String]) -> String {
     if obstacles.is_empty() { String::new() } else { format!(": {}", obstacles.join(", and ")) }
 }
 
-/// Why due runs of served jobs may not be claimed. `None` if there are none.
+/// Why due runs of served jobs may not be claimed. `None` if no such run is due.
 pub(super) fn unclaimed(look: &Look) -> Option<String> {
     let due = match look.n_due {
         0 => return None,
@@ -210,7 +212,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(3600);
 
-    /// Skips time until a limit is reached; the run under test moves before each skip, or never.
+    /// Skips time until a limit is reached. The run under test progresses before each skip, or
+    /// never.
     fn nudged(moves: bool) -> (u32, GivenUp) {
         let mut standstill = Standstill::default();
         (1..)

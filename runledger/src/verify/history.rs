@@ -1,4 +1,4 @@
-//! Tests that hold the present code against the records of runs.
+//! Test functions that replay recorded histories against the present code.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::model::verification::Verdict;
 use crate::worker::app::App;
 
 impl App {
-    /// An app without a database, for tests that replay histories. It serves nothing: everything that needs a database fails.
+    /// Creates an app without a database, for tests that replay histories. It serves nothing, and
+    /// every call that needs a database fails.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -19,8 +20,8 @@ impl App {
         Self::new(Db::nowhere())
     }
 
-    /// The same with the codec of sealed runs, for [`offline`](Self::offline): their histories are plain, but the inputs of their steps can be compared
-    /// by whoever has the key alone.
+    /// Sets the codec of encrypted runs, for [`offline`](Self::offline). Histories contain plain
+    /// payloads, but comparing the inputs of their steps needs the key.
     pub fn codec(mut self, codec: impl Codec) -> Self {
         self.db = self.db.with_decoder(codec);
         self
@@ -28,12 +29,15 @@ impl App {
 }
 
 impl History {
-    /// Replays this history against the code of an app, without a database and without side effects, as [`App::verify`] does, and gives the first thing
-    /// that it finds. If the run failed or was cancelled, and its steps were undone, the workflow need not repeat the
-    /// undos. It must still be able to undo those steps.
+    /// Replays this history against the code of an app, as [`App::verify`] does, and returns the
+    /// first finding. Needs no database and has no side effects.
+    ///
+    /// If the run failed or was cancelled and its steps were compensated, the workflow need not
+    /// repeat the compensations. It must still be able to compensate those steps.
     ///
     /// # Errors
-    /// [`ClientError::Config`]: the app has no job, or does not provide what its jobs ask for.
+    /// [`ClientError::Config`] if the app has no job, or does not provide a value that its jobs
+    /// need.
     pub async fn replays(&self, app: &App) -> Result<Verdict, ClientError> {
         let registry = app.code()?;
         let sealer = app.db.sealer();
@@ -44,7 +48,8 @@ impl History {
     }
 }
 
-/// Asserts that the code of an app follows a history: kept as a file, the record of a run of today holds every later version of the code.
+/// Asserts that the code of an app replays a history. Keep the history of a present run as a file
+/// to test later versions of the code.
 ///
 /// ```
 /// use runledger::prelude::*;
@@ -71,7 +76,8 @@ impl History {
 /// ```
 ///
 /// # Panics
-/// Where the code does not follow it, with the step; and where the app has no job, or does not provide what its jobs ask for.
+/// If the code does not replay the history (the message names the step), if the app has no job, or
+/// if it does not provide a value that its jobs need.
 #[expect(clippy::panic, reason = "an assertion of a test")]
 pub async fn assert_replays(history: &History, app: &App) {
     match history.replays(app).await {

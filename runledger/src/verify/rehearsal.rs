@@ -1,8 +1,10 @@
-//! Rehearsals: the present code against what is recorded of a run, without a lease and without an effect.
+//! Rehearsal: replays a run's history with the present code, without a lease and without side
+//! effects.
 //!
-//! A rehearsal is a replay whose attempt does nothing that the record does not have: recorded steps are delivered as in a worker, any other stays
-//! pending for ever. The body is polled until nothing moves any more. That it has then claimed all that is recorded, and received what was received
-//! before, is all that a replay needs. Its attempt has no database, so that even what forgot to ask could not write.
+//! A rehearsal delivers recorded steps as a worker does. Every other step stays pending. It polls
+//! the body until nothing moves. The code replays if it has then claimed every recorded step and
+//! received every delivered result. The attempt has no database, so that even code without a check
+//! for rehearsals cannot write.
 
 mod not_due;
 
@@ -85,7 +87,7 @@ pub(crate) async fn verify(
     }
 }
 
-/// A verdict that goes into logs: what does not fit is told without the values where these are sealed.
+/// Prepares a verdict for logs. If payloads are encrypted, this hides the values in its details.
 fn shown(verdict: Verdict, sealer: &Sealer) -> Verdict {
     let hidden = |what: &str| format!("{what}; the details are hidden because payloads are encrypted");
     let input = || hidden("an argument is missing, or a value does not fit its type");
@@ -106,21 +108,21 @@ fn shown(verdict: Verdict, sealer: &Sealer) -> Verdict {
     }
 }
 
-/// A run as the code is to follow it.
+/// A run as the code should replay it.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     run_id: Uuid,
     job: String,
     tenant: String,
-    /// The graph that it is a node of.
+    /// The graph of which the run is a node.
     graph_id: Option<Uuid>,
     input: Arc<str>,
-    /// Attempts spent.
+    /// How many attempts the run has used.
     attempt: i32,
     steps: Vec<Recorded>,
-    /// Whether its code is not run any more: what its steps did is taken back.
+    /// Whether the run is compensating, so its code no longer executes.
     undoing: bool,
-    /// Whether the inputs of its steps cannot be compared.
+    /// Whether the inputs of steps are not compared.
     ignores_inputs: bool,
     /// For a node that waits for other nodes: the parameters that those nodes provide.
     fed: Option<Vec<String>>,
@@ -135,8 +137,8 @@ impl Script {
         Ok(Self { run_id, job, tenant, graph_id, input, attempt, steps, undoing, ignores_inputs: false, fed })
     }
 
-    /// A history, for a program that may not have the key of its fingerprints. It is held as it was before the engine took back what its steps did: as the
-    /// run of today that is where that run was then.
+    /// Builds the script of a history, for a program that may not have the key of its fingerprints.
+    /// It leaves out the compensations by the engine, so the code sees the run as before them.
     #[cfg(feature = "testing")]
     pub(crate) fn of_history(history: &crate::model::history::History, sealer: &Sealer) -> Self {
         Self {
@@ -153,7 +155,7 @@ impl Script {
         }
     }
 
-    /// A call of this run that has not begun.
+    /// Builds the script of a call that has not started.
     fn of_call(&self, job: String, input: Arc<str>) -> Self {
         Self {
             run_id: self.run_id,
@@ -175,7 +177,7 @@ impl Script {
     }
 }
 
-/// The input and the steps of a run, as its code reads them.
+/// Decodes the input and the steps of a run.
 fn opened(
     run_id: Uuid,
     content: Content,
@@ -186,7 +188,7 @@ fn opened(
     Ok((dependency_inputs::bind(input, given, sealer)?.into(), recorded::open(steps, run_id, sealer)?))
 }
 
-/// What attempts have around them that do nothing.
+/// Inert versions of everything that an attempt needs.
 #[derive(Debug)]
 pub(crate) struct Stage {
     provided: Arc<Provided>,
@@ -199,7 +201,8 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(provided: Arc<Provided>, registry: Arc<Registry>, sealer: &Sealer) -> Self {
-        // A commit queue without writers, a heart that does not beat, and no place for a transaction: each lets its callers wait for ever.
+        // A commit queue without writers, a heartbeat that never beats, and no transaction slot:
+        // all callers wait forever.
         let (commit_queue, _writers) = CommitQueue::new(1, Wakes::new().0);
         let (_heart, liveness) = Liveness::new(Duration::ZERO);
         Self {
@@ -212,11 +215,12 @@ impl Stage {
         }
     }
 
-    /// What the code makes of a run: of its own part first, and then of each call that takes back what its steps did and cannot be carried out, in the order
-    /// in which these are.
+    /// Returns the findings for a run: first for its own code, then for each pending compensation
+    /// that this program cannot execute, in the order of compensation.
     pub(crate) async fn verdicts(&self, script: &Script) -> Vec<Verdict> {
         let Some(definition) = self.registry.get(&script.job) else {
-            // Nor does this program undo it: a worker claims runs of its own jobs alone.
+            // This program does not compensate the run either: a worker claims only runs of its own
+            // jobs.
             return vec![self.no_code(&script.job)];
         };
         if let Some(fed) = &script.fed
@@ -235,8 +239,8 @@ impl Stage {
         verdicts
     }
 
-    /// The job of a map node's items, and why the program cannot run them. `None` if it can, or if the map node
-    /// has started: its items are then runs of their own.
+    /// The job of a map node's items, and why the program cannot run them. `None` if it can, or if
+    /// the map node has started: its items are then runs of their own.
     async fn finding_of_items(&self, script: &Script) -> Option<(String, Verdict)> {
         if !script.steps.is_empty() {
             return None;
@@ -266,7 +270,8 @@ impl Stage {
         }
     }
 
-    /// Whether a recorded call could be carried out: its job is there, and reads its input. Its body is not run.
+    /// Checks that the program has the job of a recorded call and that the job reads its input.
+    /// Does not execute the body.
     async fn rehearse_undo(&self, script: &Script, call: &str) -> Result<(), Failure> {
         let (call, definition) = found(call, &self.registry)?;
         let of_call = script.of_call(call.job.into_owned(), call.input.get().into());
@@ -303,7 +308,8 @@ impl Stage {
             if moves != scene.moves {
                 (moves, patience) = (scene.moves, Instant::now() + STALLED);
             }
-            // Whoever else holds the waker is nothing of ours: a timer, a channel, a combinator.
+            // Further clones of the waker are not the engine's: a timer, a channel or a combinator
+            // holds them.
             let is_awaiting_more = Arc::strong_count(&signal) > 2 + scene.gated;
             let goes_on = if signal.is_raised() {
                 tokio::task::yield_now().await;
@@ -353,10 +359,10 @@ impl Stage {
 fn stop_reason(attempt: &Attempt, stop: StopReason) -> Verdict {
     match stop {
         StopReason::Diverged(divergence) => Verdict::Breaks { divergence },
-        // What the code asks for is refused: the run would end here.
-        // Or it begins anew, or is parked for an undo, which is judged by itself.
+        // The engine refuses a call of the code, so the run would end here; or it continues as new,
+        // or is parked for a failed compensation, which is checked separately.
         StopReason::Refused(_) | StopReason::Continued { .. } | StopReason::UndoFailed(_) => met(attempt),
-        // Of what is done for a step that is not recorded, and so never in a rehearsal.
+        // Only unrecorded steps cause these, so they never occur in a rehearsal.
         StopReason::LeaseLost
         | StopReason::Cancelled
         | StopReason::FailedOver
@@ -374,7 +380,7 @@ fn ended(attempt: &Attempt, has_begun: bool, finished: Finished) -> Verdict {
     met(attempt)
 }
 
-/// The verdict of code that has ended.
+/// Returns the verdict for code that has ended.
 fn met(attempt: &Attempt) -> Verdict {
     match attempt.unmet() {
         Some(divergence) => Verdict::Breaks { divergence },
@@ -382,7 +388,7 @@ fn met(attempt: &Attempt) -> Verdict {
     }
 }
 
-/// What wakes a body, and tells that it did.
+/// Wakes a body, and records that it was woken.
 #[derive(Debug, Default)]
 struct Signal {
     raised: AtomicBool,
@@ -406,7 +412,7 @@ impl Wake for Signal {
     }
 }
 
-/// Polls futures side by side, and gives their outputs in their order.
+/// Polls futures concurrently, and returns their outputs in order.
 async fn side_by_side<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|cx| {

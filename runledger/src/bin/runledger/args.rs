@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! Defines the command line.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use runledger::{RunCursor, RunState, TenantScope};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-/// Looks at the runs, graphs and gates of a Runledger database, and decides about them.
+/// Inspects the runs, graphs and gates of a Runledger database, and acts on them.
 ///
 /// Exit codes: 0 done, 1 refused or not found, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "runledger", version, propagate_version = true)]
 pub(crate) struct Cli {
-    /// The address of the database. By default the variable `DATABASE_URL`, which other users of the machine
-    /// cannot see. If neither is set, a program built with `dev` uses the embedded database of the current
-    /// folder's project.
+    /// The URL of the database. Default: the variable `DATABASE_URL`, which other users of the
+    /// machine cannot see. If neither is set, a program built with `dev` uses the embedded database
+    /// of the current folder's project.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) database_url: Option<String>,
 
-    /// Prints one JSON value, for programs.
+    /// Prints one JSON value instead of text.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -32,7 +32,8 @@ pub(crate) struct Cli {
 pub(crate) enum Wanted {
     #[command(flatten)]
     Command(Command),
-    /// Starts the embedded database of a project, prints its URL, and keeps it running until Ctrl-C.
+    /// Starts the embedded database of a project, prints its URL, and keeps it running until
+    /// Ctrl-C.
     #[cfg(all(feature = "dev", unix))]
     Dev {
         /// The project's folder, or the folder that its program passes to `Db::embedded_in`.
@@ -43,37 +44,37 @@ pub(crate) enum Wanted {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Decides about a gate of a graph.
+    /// Decides a gate of a graph.
     #[command(subcommand)]
     Gate(Gate),
-    /// The picture of a graph, with where its nodes stand.
+    /// Prints the picture of a graph, with the states of its nodes.
     Graph {
         /// The id of the graph's run.
         run: Uuid,
-        /// What is printed.
+        /// The output format.
         #[arg(long, value_enum, default_value_t, conflicts_with = "json")]
         format: Format,
     },
-    /// A page of runs, the latest first.
+    /// Lists a page of runs, the newest first.
     Runs(Runs),
-    /// Where a run stands, its error, and its attempts.
+    /// Shows the state of a run, its error and its attempts.
     Run {
         /// The id of the run.
         run: Uuid,
         #[command(flatten)]
         scope: ScopeArgs,
     },
-    /// The recorded steps of a run.
+    /// Lists the recorded steps of a run.
     Steps {
         /// The id of the run.
         run: Uuid,
     },
-    /// What has happened to a run, oldest first.
+    /// Shows the timeline of a run, oldest first.
     Timeline {
         /// The id of the run.
         run: Uuid,
     },
-    /// What the bodies of a run have logged, where its workers keep that.
+    /// Prints the logs of a run's bodies, if its workers store them.
     Logs {
         /// The id of the run.
         run: Uuid,
@@ -81,66 +82,66 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N", default_value_t = 1)]
         from: u64,
     },
-    /// How the jobs are doing, by tenant and job.
+    /// Shows metrics by tenant and job.
     Metrics {
         #[command(flatten)]
         scope: ScopeArgs,
-        /// Ended runs count that were created within this time: `90s`, `15m`, `1h`, `7d`.
+        /// Counts outcomes of runs created within this time: `90s`, `15m`, `1h`, `7d`.
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
         window: Duration,
     },
-    /// The resources, with their permits.
+    /// Lists the resources and their permits.
     Resources,
-    /// Says how many permits a resource has; 0 lets nothing start that needs one.
+    /// Sets the permits of a resource. With 0, no run that needs the resource starts.
     #[command(group(ArgGroup::new("said").required(true).args(["permits", "forget"])), override_usage = "runledger permits <NAME> <N|--forget>")]
     Permits {
         /// The name of the resource.
         name: String,
-        /// How many runs may have it at the same time.
+        /// How many runs may use it at the same time.
         #[arg(value_name = "N")]
         permits: Option<u32>,
-        /// Forgets what was said: one permit.
+        /// Removes the setting. The default is one permit.
         #[arg(long)]
         forget: bool,
     },
-    /// Cancels a run, and everything that goes on below it.
+    /// Cancels a run and its live descendants.
     Cancel {
         /// The id of the run.
         run: Uuid,
-        /// Why; it is kept with the run.
+        /// The reason, which is stored with the run.
         reason: String,
     },
-    /// Pauses a run until it is resumed.
+    /// Pauses a run until you resume it.
     Pause {
         /// The id of the run.
         run: Uuid,
-        /// Why; it is kept with the run.
+        /// The reason, which is stored with the run.
         reason: String,
     },
-    /// Lets a paused or blocked run go on.
+    /// Resumes a paused or blocked run.
     Resume {
         /// The id of the run.
         run: Uuid,
     },
-    /// Confirms that workers may serve this database although it is a copy of another one. Its unfinished
-    /// runs start.
+    /// Confirms that workers may serve this database although it is a copy of another one. Its
+    /// unfinished runs start.
     Adopt,
-    /// Lets no worker claim runs of a job until it is enabled; what else is tuned of it stays.
+    /// Stops claims of a job until you enable it. Its other overrides stay.
     Disable {
         /// The name of the job.
         job: String,
-        /// Why; it is kept.
+        /// The reason, which is stored.
         why: String,
     },
-    /// Lets workers claim runs of a disabled job again; what else is tuned of it stays.
+    /// Allows claims of a disabled job again. Its other overrides stay.
     Enable {
-        /// The name of the job, as it was disabled.
+        /// The name under which the job was disabled.
         job: String,
     },
 }
 
 impl Command {
-    /// Whether it changes anything in the database.
+    /// Whether the command changes the database.
     pub(crate) fn writes(&self) -> bool {
         match self {
             Self::Gate(_)
@@ -165,7 +166,7 @@ impl Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Gate {
-    /// Completes it: the nodes that need it start, and are given the value.
+    /// Completes the gate: its dependents start and receive the value.
     Complete {
         #[command(flatten)]
         gate: GateArgs,
@@ -173,21 +174,21 @@ pub(crate) enum Gate {
         #[arg(long, value_name = "JSON", value_parser = json, allow_negative_numbers = true)]
         value: Option<Box<RawValue>>,
     },
-    /// Fails it: the nodes that need its success are cancelled.
+    /// Fails the gate: nodes that need its success are cancelled.
     Fail {
         #[command(flatten)]
         gate: GateArgs,
-        /// What it fails with.
+        /// The error message.
         message: String,
     },
-    /// Cancels it: the nodes that need its success are cancelled.
+    /// Cancels the gate: nodes that need its success are cancelled.
     Cancel {
         #[command(flatten)]
         gate: GateArgs,
-        /// Why it is cancelled.
+        /// The reason of the cancellation.
         message: String,
     },
-    /// Revokes every link to it that was signed before now. It stays open.
+    /// Revokes all links to the gate that were signed before now. The gate stays open.
     RevokeLinks {
         /// The id of the graph's run.
         run: Uuid,
@@ -202,24 +203,24 @@ pub(crate) struct GateArgs {
     pub(crate) run: Uuid,
     /// The name of the gate.
     pub(crate) name: String,
-    /// Who decides; without it the variable `USER`. It is kept, and nobody checks it.
+    /// Who decides. Default: the variable `USER`. The name is stored and not checked.
     #[arg(long, value_name = "WHO")]
     pub(crate) by: Option<String>,
-    /// Why. It is kept.
+    /// Why. The reason is stored.
     #[arg(long, value_name = "WHY")]
     pub(crate) reason: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Text for people.
     #[default]
     Table,
-    /// For Graphviz.
+    /// Graphviz.
     Dot,
-    /// An image.
+    /// An SVG image.
     Svg,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
@@ -227,34 +228,35 @@ pub(crate) enum Format {
 pub(crate) struct Runs {
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
-    /// Only runs of this job, by the name that it had in the program that enqueued them: no alias is known here. Said again: of that one too.
+    /// Only runs of this job, by its name in the program that enqueued them. Aliases are not known.
+    /// Can be repeated.
     #[arg(long)]
     pub(crate) job: Vec<String>,
-    /// Only runs of this queue. Said again: of that one too.
+    /// Only runs of this queue. Can be repeated.
     #[arg(long)]
     pub(crate) queue: Vec<String>,
-    /// Only runs in this state. Said again: in that one too.
+    /// Only runs in this state. Can be repeated.
     #[arg(long, value_parser = states())]
     pub(crate) state: Vec<RunState>,
-    /// How many runs at most.
+    /// How many runs to list at most.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) limit: u16,
-    /// The place where the page before has ended.
+    /// The cursor that the previous page printed.
     #[arg(long, value_name = "PLACE")]
     pub(crate) after: Option<RunCursor>,
 }
 
-/// Whose runs are meant: it is always said.
+/// The required scope of the runs.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ScopeArgs {
-    /// Those of this tenant.
+    /// Runs of this tenant.
     #[arg(long)]
     tenant: Option<String>,
-    /// Those of no tenant.
+    /// Runs without a tenant.
     #[arg(long)]
     global: bool,
-    /// Those of every tenant, and of none.
+    /// Runs of every tenant, and runs without one.
     #[arg(long)]
     all: bool,
 }
@@ -269,7 +271,7 @@ impl From<ScopeArgs> for TenantScope {
     }
 }
 
-/// The states of runs, as people and the library write them.
+/// The states of runs, as the library displays them.
 const STATES: [(&str, RunState); 8] = [
     ("queued", RunState::Queued),
     ("running", RunState::Running),

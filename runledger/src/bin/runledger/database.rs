@@ -25,8 +25,8 @@ impl Database {
     }
 }
 
-/// Returns the database of the command line or `DATABASE_URL`, or else the embedded one of this folder's
-/// project. Exits the program if there is none.
+/// Returns the database of the command line or `DATABASE_URL`, or else the embedded one of this
+/// folder's project. Exits the program if there is none.
 pub(crate) async fn find(named: Option<String>) -> Result<Database, Box<dyn Error>> {
     let named = match (named, std::env::var("DATABASE_URL")) {
         (Some(url), _) => Some(url),

@@ -1,4 +1,5 @@
-//! Starts the embedded databases of projects, so that people can inspect them after the programs have ended.
+//! Starts the embedded databases of projects, so that people can inspect them after the programs
+//! have ended.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -32,7 +33,8 @@ pub(crate) async fn keep_running(folder: &Path, json: bool) -> Said {
     Ok(String::new())
 }
 
-/// Prints which database it is, to standard error: standard output carries only answers.
+/// Prints the location of the database to standard error, because standard output carries only
+/// results.
 fn note(server: &Server) {
     let _ = writeln!(io::stderr(), "{}", server.notice());
 }

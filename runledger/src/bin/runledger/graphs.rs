@@ -1,4 +1,4 @@
-//! Graphs: their pictures, and decisions about their gates.
+//! Prints pictures of graphs, and decides their gates.
 
 use runledger::{ClientError, Db, GateType, NodeInfo};
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::Said;
 use super::args::{Format, Gate, GateArgs};
 use super::shown::{instant, json as json_line, plain_json, shown};
 
-/// The picture of a graph. Names in it are escaped by the library, but for those of JSON.
+/// Prints the picture of a graph. The library escapes the names in it, except in JSON.
 pub(crate) async fn picture(db: &Db, run: Uuid, format: Format, json: bool) -> Said {
     let picture = match db.graph::<()>(run).picture().await {
         Err(error @ ClientError::NoSuchRun { .. }) => {
@@ -26,7 +26,8 @@ pub(crate) async fn picture(db: &Db, run: Uuid, format: Format, json: bool) -> S
     Ok(if said.ends_with('\n') { said } else { said + "\n" })
 }
 
-/// Decides about a gate, and says what is kept of the decision: of one that was made before, who had made it.
+/// Decides a gate, and prints the stored decision. If the gate was decided before, that is the
+/// earlier decision.
 pub(crate) async fn decide(db: &Db, gate: Gate, json: bool) -> Said {
     let (args, end) = match gate {
         Gate::Complete { gate, value } => (gate, End::Completed(value)),
@@ -70,7 +71,7 @@ async fn revoke_links(db: &Db, run: Uuid, name: &str, json: bool) -> Said {
     Ok(format!("revoked every link to gate `{}` of graph `{run}` that was signed before now\n", shown(name)))
 }
 
-/// Whether the gate can be completed without a value.
+/// Refuses to complete a gate without a value unless its type is `()`.
 fn needs_no_value(run: Uuid, name: &str, accepts: Option<GateType>) -> Result<(), String> {
     let advice = match accepts {
         Some(accepts) if accepts.is_unit() => return Ok(()),
@@ -91,7 +92,7 @@ enum End {
     Cancelled(String),
 }
 
-/// The name by which the user has logged in.
+/// The login name of the user.
 fn login() -> Option<String> {
     std::env::var("USER").ok().filter(|name| !name.is_empty())
 }

@@ -1,6 +1,8 @@
-//! The operator's command line: thin layers over the public API of the library, on a database that exists. It has no job's code, runs nothing, and never changes the schema.
+//! The operator's command line: a thin layer over the public API, for an existing database. It
+//! contains no job's code, executes no runs, and never changes the schema.
 //!
-//! A command ends with 0 where it was done, with 1 where it was refused or there is no such thing (the sentence is on the standard error), and with 2 where it was wrongly called.
+//! Exit codes: 0 if the command succeeded, 1 if it was refused or found nothing, 2 for wrong usage.
+//! The reason for code 1 is on standard error.
 
 mod args;
 mod database;
@@ -21,7 +23,7 @@ use runledger::Db;
 use self::args::{Cli, Command, Wanted};
 use self::shown::sentence;
 
-/// What a command says, or why it said nothing.
+/// The output of a command, or its error.
 type Said = Result<String, Box<dyn Error>>;
 
 fn main() -> ExitCode {
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A reader that has seen enough, such as `head`, is no failure.
+/// A closed pipe is not an error: a reader such as `head` has seen enough.
 fn written(result: io::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,7 +66,8 @@ async fn answer(cli: Cli) -> Said {
 }
 
 async fn carry_out(command: Command, url: &str, json: bool) -> Said {
-    // A command must not migrate the database of a fleet that is older than it: it is refused here before it connects to write.
+    // A command must not migrate the database of an older fleet. The read-only connection refuses
+    // such a database before the command connects to write.
     let mut db = Db::connect_read_only(url).await?;
     if command.writes() {
         db = Db::connect(url).await?;

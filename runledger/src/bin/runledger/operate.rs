@@ -1,4 +1,4 @@
-//! What an operator says of runs, jobs and resources, and how they are doing.
+//! Acts on runs, jobs and resources, and shows metrics.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use uuid::Uuid;
 use super::Said;
 use super::shown::{json as json_line, long, shown, table};
 
-/// How many resources a page of the library has at most.
+/// The largest page of resources that the library returns.
 const PAGE: usize = 1_000;
 
-/// A sentence for people, or a value for programs.
+/// Formats a result: a sentence for people, or a value for programs.
 fn said(json: bool, sentence: String, value: &Value) -> Said {
     if json { json_line(value) } else { Ok(sentence + "\n") }
 }
@@ -51,7 +51,7 @@ pub(crate) async fn adopt(db: &Db, json: bool) -> Said {
     said(json, sentence, &json!({ "installation": adopted.id, "was_copy": adopted.was_copy }))
 }
 
-/// What is said of a job under this name.
+/// The overrides of a job under this name.
 async fn tuning(db: &Db, job: &str) -> Result<Option<JobOverrides>, runledger::ClientError> {
     let all = db.tunings().await?;
     Ok(all.into_iter().find(|tuned| tuned.job == job).map(|tuned| tuned.tuning))

@@ -1,4 +1,4 @@
-//! Runs: lists of them, and what there is about one.
+//! Lists runs, and shows the details of one run.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use super::Said;
 use super::args::Runs;
 use super::shown::{instant, json as json_line, shown, table, when};
 
-/// A page of runs, and where the next begins.
+/// Lists a page of runs, and prints the cursor of the next page.
 pub(crate) async fn list(db: &Db, wanted: Runs, json: bool) -> Said {
     let mut list = db.runs(wanted.scope.into()).limit(wanted.limit);
     for job in &wanted.job {
@@ -62,7 +62,7 @@ pub(crate) async fn list(db: &Db, wanted: Runs, json: bool) -> Said {
     Ok(said)
 }
 
-/// Where a run stands, its error with the causes, and its attempts.
+/// Shows the state of a run, its error with the causes, and its attempts.
 pub(crate) async fn show(db: &Db, run: Uuid, scope: &TenantScope, json: bool) -> Said {
     let run = db.run_within(scope, run).await?;
     let attempts = db.attempts(run.run_id).await?;
@@ -86,7 +86,7 @@ pub(crate) async fn show(db: &Db, run: Uuid, scope: &TenantScope, json: bool) ->
     Ok(said)
 }
 
-/// What there is to say of a run, each with its title.
+/// The facts about a run, each with a title.
 fn facts(run: &RunInfo) -> Vec<(&'static str, String)> {
     let id = |id: Option<Uuid>| id.map(|id| id.to_string());
     let instant = |time: Option<_>| time.map(|time| when(Some(time)));
@@ -116,9 +116,10 @@ fn facts(run: &RunInfo) -> Vec<(&'static str, String)> {
     facts.into_iter().filter_map(|(title, value)| Some((title, value?))).collect()
 }
 
-/// A failure with its causes, each on a line.
+/// A failure with its causes, one per line.
 fn failure(failure: &Failure) -> String {
-    // Most are an error that the function has returned, and a cancellation says so by itself.
+    // Most failures are errors that the function returned, and the text of a cancellation says what
+    // it is.
     let is_plain = matches!(failure.kind, FailureKind::Error | FailureKind::Cancelled);
     let kind = (!is_plain).then(|| json!(failure.kind));
     let kind = kind.as_ref().and_then(Value::as_str).map(|kind| format!("{kind}: ")).unwrap_or_default();
@@ -143,7 +144,7 @@ fn attempt_row(attempt: &AttemptInfo) -> [String; 6] {
     ]
 }
 
-/// The recorded steps of a run.
+/// Lists the recorded steps of a run.
 pub(crate) async fn steps(db: &Db, run: Uuid, json: bool) -> Said {
     db.run(run).await?;
     let steps = db.steps(run).await?;
@@ -165,7 +166,7 @@ pub(crate) async fn steps(db: &Db, run: Uuid, json: bool) -> Said {
     Ok(table(["PLACE", "STEP", "RECORDED", "RESULT", "VALUE"], &rows))
 }
 
-/// A step for programs. Its output is as it is stored: a number of many digits would lose some on the way through another type.
+/// A step as JSON. Its output stays raw, because another type would lose digits of long numbers.
 #[derive(Serialize)]
 struct Step<'s> {
     key: &'s str,
@@ -185,7 +186,7 @@ impl<'s> Step<'s> {
     }
 }
 
-/// What has happened to a run.
+/// Shows the timeline of a run.
 pub(crate) async fn timeline(db: &Db, run: Uuid, json: bool) -> Said {
     db.run(run).await?;
     let told = db.timeline(run).await?;
@@ -217,7 +218,7 @@ fn entry_value(entry: &TimelineEntry) -> Value {
     })
 }
 
-/// What the bodies of a run have logged.
+/// Prints the logs of a run's bodies.
 pub(crate) async fn logs(db: &Db, run: Uuid, from: u64, json: bool) -> Said {
     db.run(run).await?;
     let mut lines: Vec<LogLine> = Vec::new();
@@ -264,7 +265,7 @@ fn line_value(line: &LogLine) -> Value {
     })
 }
 
-/// The name of the job, with the version of its code where there are several.
+/// The name of the job, with its version if that is above 1.
 fn job(run: &RunInfo) -> String {
     if run.version > 1 { format!("{}@{}", shown(&run.job), run.version) } else { shown(&run.job) }
 }

@@ -1,4 +1,4 @@
-//! How things are shown: nothing of the database reaches a terminal as a control character.
+//! Formats output. No control character from the database reaches a terminal.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// Text from the database, on one line: what controls a terminal, or turns or breaks its lines, is spelled out.
+/// Formats text from the database on one line. Escapes characters that control a terminal, change
+/// the text direction or break lines.
 pub(crate) fn shown(text: impl AsRef<str>) -> String {
     let mut shown = String::with_capacity(text.as_ref().len());
     for c in text.as_ref().chars() {
@@ -21,20 +22,20 @@ pub(crate) fn shown(text: impl AsRef<str>) -> String {
     shown
 }
 
-/// Controls, those that turn the direction of writing, and those that break lines.
+/// Whether a character is a control, changes the text direction, or breaks lines.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// An error with its causes, as one sentence.
+/// Joins an error and its causes to one sentence.
 pub(crate) fn sentence(error: &(dyn Error + 'static)) -> String {
     let mut sentence = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let message = cause.to_string();
-        // Some messages have that of their cause at their end.
+        // Some messages already end with the message of their cause.
         if !sentence.ends_with(&message) {
             let _ = write!(sentence, ": {message}");
         }
@@ -43,12 +44,13 @@ pub(crate) fn sentence(error: &(dyn Error + 'static)) -> String {
     shown(sentence)
 }
 
-/// One JSON value on a line. Outside its texts JSON has none of the hidden characters, and within them each may be written by its number.
+/// Formats one JSON value on a line. Hidden characters occur only inside JSON strings, where an
+/// escape can replace them.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Box<dyn Error>> {
     Ok(plain_json(&serde_json::to_string(value)?) + "\n")
 }
 
-/// JSON whose texts hide nothing from a terminal.
+/// Escapes the hidden characters in JSON.
 pub(crate) fn plain_json(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -63,26 +65,26 @@ pub(crate) fn plain_json(text: &str) -> String {
     plain
 }
 
-/// The last second of the year 9999, after which RFC 3339 has no years.
+/// The last second of the year 9999, the last year of RFC 3339.
 const LAST: Duration = Duration::from_secs(253_402_300_799);
 
-/// An instant in UTC, by RFC 3339: to the microsecond for programs, to the second for people.
+/// Formats an instant in UTC by RFC 3339, to the microsecond, for programs.
 pub(crate) fn instant(time: SystemTime) -> String {
     humantime::format_rfc3339_micros(within(time)).to_string()
 }
 
-/// As [`instant`], for people; `-` for none.
+/// Formats an instant in UTC to the second, for people. `-` for none.
 pub(crate) fn when(time: Option<SystemTime>) -> String {
     let said = |time| humantime::format_rfc3339_seconds(within(time)).to_string().replace('T', " ");
     time.map_or_else(|| "-".to_owned(), said)
 }
 
-/// The nearest instant of the years 1970 to 9999: humantime panics outside them.
+/// The nearest instant from 1970 to 9999. humantime panics outside these years.
 fn within(time: SystemTime) -> SystemTime {
     time.clamp(UNIX_EPOCH, UNIX_EPOCH + LAST)
 }
 
-/// How long something took, for people: to the millisecond below a minute, then to the second.
+/// Formats a duration for people: to the millisecond below a minute, then to the second.
 pub(crate) fn long(duration: Option<Duration>) -> String {
     let Some(duration) = duration else { return "-".to_owned() };
     let rounded = match duration.as_secs() {
@@ -92,7 +94,7 @@ pub(crate) fn long(duration: Option<Duration>) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-/// Rows in columns that are as wide as their widest cell, under their titles.
+/// Formats rows under titles, each column as wide as its widest cell.
 pub(crate) fn table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].as_str()).chain([titles[column]]);

@@ -1,4 +1,4 @@
-//! What can happen to a run.
+//! The faults that can happen to a run.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -8,12 +8,11 @@ use crate::engine::test_hooks::HoldAt;
 use crate::store::failpoints::Moment;
 use crate::store::failpoints::scope::Written;
 
-/// One fault.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// The worker dies at a write.
     Death(Written, Moment),
-    /// The worker loses the run while it is in the body of a step, and goes on.
+    /// The worker loses the run while it executes the body of a step, and continues.
     Loss { step: String, in_transaction: bool, hold: HoldAt },
 }
 
@@ -33,7 +32,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The same text with the oldest name of each renamed job for its others: the one that steps go by, and so the names of faults.
+/// Replaces every name of a renamed job with its oldest one, which the names of steps and faults
+/// use.
 pub(super) fn by_oldest_names(
     text: &str,
     definitions: impl IntoIterator<Item = &'static Definition>,
@@ -43,7 +43,7 @@ pub(super) fn by_oldest_names(
         .flat_map(|definition| definition.names().map(|name| (name, definition.oldest_name())))
         .collect();
     let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-    // Each piece is a name, or a part of one, and what follows it.
+    // Each piece is a name, or a part of one, and the characters that follow it.
     let pieces = text.split_inclusive(|c| !is_of_a_name(c));
     pieces.fold(String::with_capacity(text.len()), |said, piece| {
         let name = piece.trim_end_matches(|c| !is_of_a_name(c));
@@ -51,7 +51,7 @@ pub(super) fn by_oldest_names(
     })
 }
 
-/// Every fault that a run with these writes and steps can meet, each once.
+/// Returns every fault that a run with these writes and steps can meet, each once.
 pub(super) fn faults(written: &[Written], begun: &[(String, bool)]) -> Vec<Fault> {
     let mut seen = HashSet::new();
     let writes = written.iter().filter(|write| seen.insert(*write));

@@ -1,4 +1,4 @@
-//! A workflow, killed at every write: each run of it must end as the one that nothing happened to.
+//! Kills the worker at every write of a run. Each run must end like the run without a fault.
 
 mod fault;
 mod once;
@@ -26,23 +26,23 @@ use crate::engine::step::unit_random;
 use crate::model::failure::Failure;
 use crate::{Call, ClientError, Job, RunState};
 
-/// How many crashes are made at most, where it is not told: more than a workflow of a hundred steps has.
+/// The default limit of crashes. A workflow with a hundred steps has fewer.
 const AT_MOST: usize = 1000;
 
-/// How many runs go on at a time: each has some processes of the server, and mostly waits.
+/// How many runs execute at a time. Each needs several server processes, and mostly waits.
 const AT_A_TIME: usize = 4;
 
-/// Chooses the faults whose names contain this text.
+/// Selects the faults whose names contain this text.
 const ONLY: &str = "RUNLEDGER_CRASH_ONLY";
 
-/// The number that the choice of faults begins with, where there are more than may be tried.
+/// The seed that chooses faults when there are more than the limit.
 const SEED: &str = "RUNLEDGER_CRASH_SEED";
 
 type Invariant<J> = Box<
     dyn Fn(Ended<<J as Job>::Output>) -> Pin<Box<dyn Future<Output = BodyResult<()>> + Send>> + Send + Sync,
 >;
 
-/// Crashes that are about to be made: await it.
+/// A crash test that is configured but not started. Await it to run it.
 #[must_use = "nothing is run until it is awaited"]
 pub struct CrashEverywhere<'t, J: Job> {
     test: &'t Testing,
@@ -56,24 +56,30 @@ pub struct CrashEverywhere<'t, J: Job> {
 }
 
 impl Testing {
-    /// Runs a call again and again, and lets a fault happen to each run. First a run without a fault shows what there is to be met; then
+    /// Runs a call many times, and injects one fault into each run.
     ///
-    /// - at every write of the run the worker dies: before the commit, after it, and after it without having heard of it; another takes the run over,
-    /// - every step is delivered twice: its worker loses the run when the body has ended and is not recorded, and another runs the body again,
-    /// - every step is stalled: its worker loses the run before the body begins, which goes on when another worker has run it.
+    /// A first run without a fault records all writes and steps. Then the kit injects these faults:
     ///
-    /// Each run has a clone of this test's database, as it is now, with what the test has put into it: `db()` is the place for a schema. The worker is a
-    /// thread with a runtime of its own; when it dies, its tasks are dropped and its connections are cut. All time is skipped, and the signals of
-    /// [`signals`](Testing::signals) are sent to each run.
+    /// - **Death at a write**: the worker dies before the commit, after it, or after it with the
+    ///   acknowledgement lost. Another worker takes over the run.
+    /// - **Duplicate delivery of a step**: the worker loses the run after the body ends and before
+    ///   its result is recorded. Another worker executes the body again.
+    /// - **Stalled step**: the worker loses the run before the body starts. The stalled body
+    ///   continues after another worker has executed the step.
+    ///
+    /// Each run has a clone of this test's database in its present state, so create your schema
+    /// through `db()` first. The worker is a thread with its own runtime. When it dies, its tasks
+    /// are dropped and its connections are cut. The kit skips all sleeps, and sends the signals of
+    /// [`signals`](Testing::signals) to each run.
     ///
     /// The run without a fault must complete, or reach the state in
-    /// [`expect_state`](CrashEverywhere::expect_state). Every other run must reach the same state, and no
-    /// record from before the fault may be lost or changed. Its result must equal the result without a fault,
-    /// or satisfy the [`invariant`](CrashEverywhere::invariant). An error names the fault and shows how to
-    /// repeat it alone.
+    /// [`expect_state`](CrashEverywhere::expect_state). Every other run must reach the same state,
+    /// and must not lose or change a step recorded before the fault. Its result must equal the
+    /// result without a fault, or satisfy the [`invariant`](CrashEverywhere::invariant). An error
+    /// names the fault and shows how to repeat it alone.
     ///
     /// # Errors
-    /// [`CrashError`], for the first fault after which something does not hold.
+    /// [`CrashError`] for the first fault after which a check fails.
     ///
     /// ```
     /// use runledger::prelude::*;
@@ -123,9 +129,9 @@ impl Testing {
 }
 
 impl<J: Job> CrashEverywhere<'_, J> {
-    /// Checks the end of every run with your invariant, instead of comparing its result with the run without
-    /// a fault. An invariant fails by an error or by a panic, such as a failed `assert_eq!`. The kit checks
-    /// the [state](Self::expect_state) of the run first.
+    /// Checks every run with your invariant, instead of comparing its result with the run without a
+    /// fault. An invariant fails with an error or a panic, such as a failed `assert_eq!`. The kit
+    /// checks the [state](Self::expect_state) of the run first.
     pub fn invariant<F, Fut>(mut self, holds: F) -> Self
     where
         F: Fn(Ended<J::Output>) -> Fut + Send + Sync + 'static,
@@ -135,34 +141,37 @@ impl<J: Job> CrashEverywhere<'_, J> {
         self
     }
 
-    /// The state that every run must reach; [`RunState::Completed`] by default. For a workflow that should
-    /// fail, such as a saga that compensates its steps: `.expect_state(RunState::Failed)`.
+    /// Sets the state that every run must reach; [`RunState::Completed`] by default. Use
+    /// `.expect_state(RunState::Failed)` for a workflow that should fail, such as a saga that
+    /// compensates its steps.
     pub fn expect_state(mut self, state: RunState) -> Self {
         self.expected = state;
         self
     }
 
-    /// At most so many crashes, chosen among all by the seed; 1000 by default.
+    /// Limits the number of crashes; 1,000 by default. The seed chooses them.
     pub fn at_most(mut self, crashes: usize) -> Self {
         self.at_most = crashes;
         self
     }
 
-    /// How many runs take place at a time; 4 by default. Use 1 if the runs share a value of the test, such as a fake that counts.
+    /// Sets how many runs execute at a time; 4 by default. Use 1 if the runs share a value of the
+    /// test, such as a fake that counts.
     pub fn at_a_time(mut self, runs: usize) -> Self {
         self.at_a_time = runs.max(1);
         self
     }
 
-    /// The seed for the choice of crashes. By default, a random number. The environment variable
-    /// `RUNLEDGER_CRASH_SEED` replaces it.
+    /// Sets the seed that chooses the crashes; random by default. The environment variable
+    /// `RUNLEDGER_CRASH_SEED` overrides it.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Only the faults whose name contains this text, such as `step `charge``. The steps of a job that was renamed go by its oldest name, and any of its
-    /// names will do here. The environment variable `RUNLEDGER_CRASH_ONLY` replaces the text.
+    /// Selects the faults whose names contain this text, such as `step `charge``. Faults use the
+    /// oldest name of a renamed job; this text may contain any of its names. The environment
+    /// variable `RUNLEDGER_CRASH_ONLY` overrides the text.
     pub fn only(mut self, name: impl Into<String>) -> Self {
         self.only = Some(name.into());
         self
@@ -172,7 +181,8 @@ impl<J: Job> CrashEverywhere<'_, J> {
         let began = Instant::now();
         let name = J::DEFINITION.name();
         let setup = |error| CrashError::Setup { job: name, source: error };
-        // The variables come first: an error tells its reader to set them, whatever the test says.
+        // The variables take precedence over the test, because an error asks its reader to set
+        // them.
         let seed = match from_env(SEED) {
             Some(text) => seed_of(text)?,
             None => self.seed.unwrap_or_else(random),
@@ -188,7 +198,8 @@ impl<J: Job> CrashEverywhere<'_, J> {
         let job = J::DEFINITION.name();
         let without = |problem| CrashError::WithoutFault { job, problem };
         let calm = self.once(stage, None, None).await.map_err(without)?;
-        // A second one, so that a result that is never the same twice is not taken for one that a crash has changed.
+        // A second run without a fault. It shows results that always differ, which must not be
+        // blamed on a crash.
         let again = self.once(stage, Some(&calm), None).await;
         again.map_err(|problem| without(format!("{problem}{ANOTHER}")))?;
         let all = faults(&calm.written, &calm.begun);
@@ -220,7 +231,7 @@ impl<J: Job> CrashEverywhere<'_, J> {
         Ok(Crashes { job, n_crashes, n_missed, n_writes, n_steps, n_left_out, seed, took: Duration::ZERO })
     }
 
-    /// One run, with a fault or without; what does not hold after it otherwise.
+    /// Executes one run, with or without a fault. Returns an error that says which check failed.
     async fn once(&self, stage: &Stage, calm: Option<&Seen>, fault: Option<&Fault>) -> Result<Seen, String> {
         let observed = Box::pin(stage.run(&self.call, fault)).await?;
         let checked = self.check(&observed, calm).await;
@@ -294,7 +305,7 @@ fn from_env(name: &str) -> Option<String> {
     Some(value.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))

@@ -1,4 +1,5 @@
-//! A worker that can die: a thread with a runtime of its own, of which nothing is left when it ends.
+//! A worker that can die: a thread with its own runtime. Nothing of it remains when the thread
+//! ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +13,18 @@ use crate::engine::test_hooks::{Role, TestHooks};
 use crate::store::failpoints::scope::Scope;
 use crate::{ClientError, Db, Timings, Worker};
 
-/// Enough for the claimer, one writer, maintenance, a body that has a transaction, and what is short.
+/// Enough for the claimer, one writer, maintenance, a body in a transaction, and short queries.
 const CONNECTIONS: u32 = 5;
 
-/// Nobody waits for silence here: who is dead is buried at once. So no heartbeat tells a worker that it was, and its fence alone holds it back.
+/// Long, because the test declares a worker dead itself. No heartbeat reply tells the worker that
+/// it is dead, so only its fence stops its writes.
 const TIMINGS: Timings =
     Timings::new(Duration::from_secs(300), Duration::from_secs(600), Duration::from_secs(1200));
 
-/// How long a worker that is stopped waits for a body that goes on: longer than any that does not hang.
+/// How long a stopped worker waits for a running body: longer than any body that does not hang.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// A worker, as the test sees it.
+/// A worker as the test sees it.
 pub(super) struct Process {
     pub(super) worker_id: i64,
     pub(super) scope: Arc<Scope>,
@@ -31,7 +33,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a worker and returns when it takes runs.
+    /// Starts a worker and returns once it claims runs.
     pub(super) async fn start(
         plan: &Arc<Plan>,
         options: &PgConnectOptions,
@@ -51,7 +53,7 @@ impl Process {
                 let db = plan.sealed(Db::lazily(options, CONNECTIONS));
                 match start(&plan, &db, &scene, role).await {
                     Ok(worker) => {
-                        // The test may have gone.
+                        // The test may have ended.
                         let _ = started.send(Ok(worker.id()));
                         tokio::select! {
                             biased;
@@ -69,7 +71,7 @@ impl Process {
                     }
                 }
             });
-            // Every task is dropped where it stands, and with it its connection.
+            // Drops every task at its current await, and its connection with it.
             runtime.shutdown_background();
             let _ = going.send(());
         };
@@ -83,19 +85,19 @@ impl Process {
         }
     }
 
-    /// Returns when nothing is left of one that has died.
+    /// Waits until nothing of a dead worker is left.
     pub(super) async fn gone(&mut self) {
-        // Where it panicked, it is gone too.
+        // An error means that the thread panicked, so it has ended too.
         let _ = (&mut self.gone).await;
     }
 
-    /// Lets its attempts end, and waits for it.
+    /// Lets its attempts end, and waits for the worker.
     pub(super) async fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.gone.await;
     }
 
-    /// Ends it as a death does.
+    /// Ends the worker abruptly, as a death does.
     pub(super) fn kill(self) {
         drop(self.stop);
     }

@@ -1,4 +1,4 @@
-//! What the crashes have shown.
+//! The report of a crash test, and its errors.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::ClientError;
 
-/// The crashes that a workflow has survived.
+/// Counts of the crashes that a workflow survived.
 #[derive(Clone, Debug)]
 pub struct Crashes {
     pub(super) job: &'static str,
@@ -21,20 +21,21 @@ pub struct Crashes {
 }
 
 impl Crashes {
-    /// How many runs have met their fault.
+    /// How many runs met their fault.
     #[must_use]
     pub fn n_crashes(&self) -> usize {
         self.n_crashes
     }
 
-    /// How many ended without having met it, because they went another way: those of a race, of branches that overtake each other, or of steps whose keys
-    /// differ in each run (a UUID in a key is no difference).
+    /// How many runs ended without meeting their fault, because they took another path. Causes are
+    /// races, branches that overtake each other, and step keys that differ in each run. UUIDs in
+    /// keys do not count as a difference.
     #[must_use]
     pub fn n_missed(&self) -> usize {
         self.n_missed
     }
 
-    /// How many faults were left out by [`at_most`](super::CrashEverywhere::at_most).
+    /// How many faults [`at_most`](super::CrashEverywhere::at_most) left out.
     #[must_use]
     pub fn n_left_out(&self) -> usize {
         self.n_left_out
@@ -58,38 +59,38 @@ impl fmt::Display for Crashes {
     }
 }
 
-/// What does not hold.
+/// Why a crash test failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CrashError {
-    /// There could be no run.
+    /// The kit could not prepare the runs.
     #[error("the runs of `{job}` could not be prepared")]
     Setup {
         /// The job.
         job: &'static str,
-        /// Why.
+        /// The cause.
         source: ClientError,
     },
-    /// The variable `RUNLEDGER_CRASH_SEED` has another value than a number.
+    /// The variable `RUNLEDGER_CRASH_SEED` is not a number.
     #[error("`RUNLEDGER_CRASH_SEED` is `{value}`, and a seed is a number from 0 to {}", u64::MAX)]
     Seed {
         /// The value.
         value: String,
     },
-    /// The run fails the test by itself.
+    /// The run fails the test without any fault.
     #[error("`{job}` without any fault: {problem}")]
     WithoutFault {
         /// The job.
         job: &'static str,
-        /// What does not hold.
+        /// The check that failed.
         problem: String,
     },
-    /// No fault has such a name.
+    /// No fault has this text in its name.
     #[error("no fault has `{only}` in its name; there are: {}", .names.join(", "))]
     NoSuchFault {
-        /// What was asked for.
+        /// The text that was searched for.
         only: String,
-        /// The names of the faults that there are.
+        /// The names of all faults.
         names: Vec<String>,
     },
     /// No run met a fault, so nothing was tested.
@@ -100,14 +101,14 @@ pub enum CrashError {
     NothingMet {
         /// The job.
         job: &'static str,
-        /// How many runs ended without having met their fault.
+        /// How many runs ended without meeting their fault.
         n_missed: usize,
         /// How many faults [`at_most`](super::CrashEverywhere::at_most) left out.
         n_left_out: usize,
         /// The limit that the test set.
         at_most: usize,
     },
-    /// A fault was not survived.
+    /// The run did not survive a fault.
     #[error(
         "`{job}`, {fault}: {problem}; repeat it alone: RUNLEDGER_CRASH_SEED={seed} RUNLEDGER_CRASH_ONLY='{}'",
         fault.replace('\'', r"'\''")
@@ -115,11 +116,11 @@ pub enum CrashError {
     Broken {
         /// The job.
         job: &'static str,
-        /// What happened to the run.
+        /// The fault.
         fault: String,
-        /// What does not hold.
+        /// The check that failed.
         problem: String,
-        /// What the choice of crashes began with.
+        /// The seed that chose the crashes.
         seed: u64,
     },
 }

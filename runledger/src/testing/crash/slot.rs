@@ -1,4 +1,4 @@
-//! Databases that runs take place in, one after the other.
+//! Databases that runs use one after another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,15 +8,15 @@ use super::super::database::{Database, Server, admin};
 use crate::ClientError;
 use crate::store::testing::{reset, save};
 
-/// A database that a run has for itself, until it is given back.
+/// A database that one run uses exclusively until it is given back.
 pub(super) struct Slot {
     pub(super) database: Database,
-    /// The test's own connection: whatever others do there is ended.
+    /// The test's own connection. A reset ends all other sessions of the database.
     pub(super) connection: PgConnection,
     shape: String,
 }
 
-/// Databases with the same content, made as they are needed.
+/// Databases with the same content, created on demand.
 pub(super) struct Slots {
     server: Arc<Server>,
     template: String,
@@ -39,7 +39,8 @@ impl Slots {
         Ok(Slot { database, connection, shape })
     }
 
-    /// Makes the database as it was. One where that is not possible, since the role may not or somebody has changed its tables, is dropped.
+    /// Resets the database to its saved content. Drops the database if the role may not reset it,
+    /// or if its tables were changed.
     pub(super) async fn give_back(&self, mut slot: Slot) {
         match reset(&mut slot.connection, &slot.shape).await {
             Ok(true) => self.free().push(slot),
@@ -51,7 +52,7 @@ impl Slots {
         }
     }
 
-    /// Drops those that are free.
+    /// Drops the free databases.
     pub(super) async fn clear(&self) {
         let free = std::mem::take(&mut *self.free());
         for slot in free {

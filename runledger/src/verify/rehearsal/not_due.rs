@@ -1,5 +1,5 @@
-//! Nodes that wait for other nodes. If those provide arguments, `verify` cannot replay the code yet. It checks only
-//! whether the program can run the node later.
+//! Checks nodes that wait for other nodes. If those nodes provide arguments, `verify` cannot replay
+//! the code yet. It checks only whether the program can run the node later.
 
 use std::borrow::Cow;
 
@@ -26,12 +26,12 @@ pub(super) struct Items {
     job: String,
     version: u32,
     parameter: String,
-    /// `None` if other nodes give them.
+    /// `None` if other nodes provide them.
     items: Option<Vec<Box<RawValue>>>,
 }
 
 impl Items {
-    /// `None` if the job is no map node, or its input cannot be read.
+    /// Reads the items. `None` if the job is not a map node, or its input cannot be read.
     pub(super) fn of(job: &str, input: &str, fed: Option<&[String]>) -> Option<Self> {
         if job != MAP {
             return None;
@@ -41,12 +41,12 @@ impl Items {
         Some(if are_fed { Self { items: None, ..items } } else { items })
     }
 
-    /// Whether it is known that there are none.
+    /// Whether the list is known to be empty.
     pub(super) fn is_empty(&self) -> bool {
         self.items.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// The stored name of their job.
+    /// The stored name of the items' job.
     pub(super) fn job(&self) -> Cow<'_, str> {
         stored_name(&self.job, self.version)
     }
@@ -88,7 +88,8 @@ pub(super) fn verdict(definition: &Definition, input: &str, fed: &[String]) -> V
     }
 }
 
-/// The parameter that an edge fills: the list, if the edge fills one item of it. `None` for a condition.
+/// The parameter that an edge fills: the list, if the edge fills one item of it. `None` for a
+/// condition.
 fn parameter_of(fed: &str) -> Option<&str> {
     (!fed.starts_with(CONDITION)).then(|| Parameter::stored(fed).name())
 }
