@@ -1,4 +1,6 @@
-//! What runs leave behind in a worker's process, and what they hold while they wait: ten thousand, a million, and one of a hundred thousand steps. What is counted is of the whole process: one test at a time.
+//! Resources that runs leave in a worker's process, and resources that waiting runs hold. Covers
+//! ten thousand runs, a million runs, and one run of 100,000 steps. The gauges measure the whole
+//! process, so the tests run one at a time.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
@@ -12,11 +14,11 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Mutex;
 
-/// The runs of a round, a quarter of each kind. The first round is for what a process grows to once.
+/// Runs per round, a quarter of each kind. The first round is the warm-up.
 const ROUND: usize = 2_000;
 const ROUNDS: usize = 5;
 
-/// What four rounds may add to the memory of the process: half a KiB a run, of which the allocator's own noise takes most.
+/// The allowed growth of memory over four rounds: 0.5 KiB per run, mostly noise of the allocator.
 const GROWTH_KIB: u64 = 4 << 10;
 
 #[job(max_attempts = 1)]
@@ -29,7 +31,7 @@ async fn times_out() -> Result<()> {
     std::future::pending().await
 }
 
-/// What it leaves behind ends by itself, a moment after the run.
+/// The task and the thread that it leaves end a moment after the run.
 #[job(max_attempts = 1)]
 async fn spawns() -> Result<()> {
     let file = File::open("/proc/self/status")?;
@@ -64,13 +66,12 @@ async fn waits_for_a_child(wf: &Wf) -> Result<()> {
 
 const ENDED: &str = "select count(*) from runledger.outcome";
 
-/// The runs that have left their worker: one that only sleeps is in its queue.
+/// The runs that have left their worker. A run that only sleeps is in `ready`.
 const OUT_OF_WORKERS: &str = "select (select count(*) from runledger.waiting) + (select count(*) from runledger.ready where cause = 'slept')";
 
-/// Held by the test that runs.
+/// The running test holds this lock.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// What a process has.
 #[derive(Clone, Copy, Debug)]
 struct Gauges {
     tasks: usize,
@@ -90,18 +91,20 @@ impl Gauges {
             tasks: Runtime::current().metrics().num_alive_tasks(),
             threads: usize::try_from(number("Threads:")).unwrap(),
             files: fs::read_dir("/proc/self/fd").unwrap().count(),
-            // Without the pages of the program itself, which come and go with the cache of files.
+            // Excludes the program's own pages, which come and go with the page cache.
             resident_kib: number("RssAnon:"),
         }
     }
 
-    /// Whether there is no more than at another time: connections of pools and threads for blocking work come and go, runs would be thousands.
+    /// Whether nothing has leaked. Pool connections and blocking threads vary by a few, leaked runs
+    /// would be thousands.
     fn is_within(&self, other: &Self) -> bool {
         self.tasks <= other.tasks + 20 && self.threads <= other.threads + 20 && self.files <= other.files + 20
     }
 }
 
-/// The runs of a round, until they have ended. The pool is the worker's: who asks there waits for a connection, on a busy machine longer than the pool lets wait.
+/// Runs one round to its end. Counts on a separate connection, because the worker's pool may time
+/// out on a busy machine.
 async fn round(db: &Db, asking: &mut PgConnection, n_rounds: usize) {
     for _ in 0..4 {
         let quarter = ROUND / 4 / 4;
@@ -114,7 +117,7 @@ async fn round(db: &Db, asking: &mut PgConnection, n_rounds: usize) {
     counts(asking, ENDED, n_runs).await;
 }
 
-/// Until so many are counted.
+/// Waits until a query counts `n_runs`.
 async fn counts(asking: &mut PgConnection, counted: &'static str, n_runs: i64) {
     let asking = Mutex::new(asking);
     let count =
@@ -126,7 +129,7 @@ async fn counts(asking: &mut PgConnection, counted: &'static str, n_runs: i64) {
 #[ignore = "slow: `cargo exhaustive`"]
 async fn ten_thousand_runs_that_panic_time_out_spawn_and_fail_leave_nothing_behind() {
     let _alone = ALONE.lock().await;
-    // What the bodies say would be kept by whoever captures the output of tests.
+    // Drops the bodies' panic messages, which a harness that captures output would keep in memory.
     std::panic::set_hook(Box::new(|panic| {
         let said = panic.to_string();
         if !said.contains("on purpose") {
@@ -163,20 +166,20 @@ async fn ten_thousand_runs_that_sleep_or_wait_for_a_signal_or_a_child_hold_no_sl
         enqueue_all((0..part).map(|_| sleeps()), &db).await.unwrap();
         enqueue_all((0..part).map(|_| waits_for_a_signal()), &db).await.unwrap();
         enqueue_all((0..part).map(|_| waits_for_a_child()), &db).await.unwrap();
-        // With a child each.
+        // Each run of the last kind has a child.
         counts(&mut asking, OUT_OF_WORKERS, i64::try_from(4 * part * n).unwrap()).await;
         let first = *first.get_or_insert_with(Gauges::now);
         eventually(async || Gauges::now(), |gauges| gauges.is_within(&first)).await;
     }
     let (first, last) = (first.unwrap(), Gauges::now());
     assert!(last.resident_kib <= first.resident_kib + GROWTH_KIB, "{first:?}, and then {last:?}");
-    // Far more wait than there are slots, and another run has one.
+    // Far more runs wait than there are slots, and another run still gets one.
     let other = fails_in_a_step().enqueue(&db).await.unwrap();
     other.result().await.unwrap_err();
     worker.stop().await;
 }
 
-/// A million of it, written past the engine from one that is asleep.
+/// Copies a sleeping run to a million, without the engine.
 const A_MILLION: &str = "
     alter table runledger.run set (autovacuum_enabled = off);
     alter table runledger.ready set (autovacuum_enabled = off);
@@ -193,7 +196,7 @@ const A_MILLION: &str = "
         select sleeper.run_id, queue, job, priority, ready_at + random() * interval '1 hour', cause, attempt, crashes, claims
         from sleeper, template join runledger.ready using (run_id)";
 
-/// Some of them are to wake now.
+/// Makes 100 of them wake now.
 const WAKE_SOME: &str = "
     create table woken as select run_id from sleeper limit 100;
     update runledger.step set output = to_json((extract(epoch from now()) * 1e6)::int8) from woken where woken.run_id = step.run_id;
@@ -219,7 +222,7 @@ async fn a_million_sleeping_runs_cost_table_rows_only() {
 
     execute(&mut asking, A_MILLION).await;
     counts(&mut asking, OUT_OF_WORKERS, 1_000_000).await;
-    // Others have the slots, and one worker that starts has as little of the sleepers as the one that is there.
+    // Other runs use the slots, and a new worker holds as little of the sleepers as the first one.
     let other = app().start().await.unwrap();
     enqueue_all((0..ROUND).map(|_| fails_in_a_step()), &db).await.unwrap();
     counts(&mut asking, ENDED, (2 * ROUND).try_into().unwrap()).await;
@@ -232,7 +235,7 @@ async fn a_million_sleeping_runs_cost_table_rows_only() {
     counts(&mut asking, ENDED, (2 * ROUND + 100).try_into().unwrap()).await;
     counts(&mut asking, OUT_OF_WORKERS, 1_000_000 - 100).await;
     worker.stop().await;
-    // Hundreds of megabytes, of no more use to anybody.
+    // Frees hundreds of megabytes.
     execute(&mut asking, "truncate runledger.run, runledger.ready, runledger.step, sleeper").await;
 }
 

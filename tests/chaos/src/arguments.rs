@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// What a command was called with.
+/// Command-line options.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// Inject faults for so many seconds in each scenario
+    /// Inject faults for N seconds in each scenario
     #[arg(long, global = true, value_name = "N")]
     seconds: Option<u64>,
     /// Repeat the random choices of a run
     #[arg(long, global = true, value_name = "N")]
     seed: Option<u64>,
-    /// Make so many calls a second
+    /// Make N calls per second
     #[arg(long, global = true, value_name = "N")]
     pub rate: Option<u64>,
-    /// Start so many workers
+    /// Start N workers
     #[arg(long, global = true, value_name = "N")]
     pub workers: Option<usize>,
     /// Succeed although the tools of some scenarios are not installed
@@ -26,13 +26,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// For how long, if it was said.
+    /// Returns how long to inject faults, if given.
     #[must_use]
     pub fn seconds(&self) -> Option<Duration> {
         self.seconds.map(Duration::from_secs)
     }
 
-    /// The seed, from `--seed`, or else `RUNLEDGER_TEST_SEED`, or else random.
+    /// Returns the seed from `--seed`, else from `RUNLEDGER_TEST_SEED`, else a random one.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed.or_else(runledger_tests::seed::given).unwrap_or_else(|| fastrand::u64(..))

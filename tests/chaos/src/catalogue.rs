@@ -1,10 +1,9 @@
-//! The fault catalogue, `docs/faults.md`, held against the scenarios and tests that there are.
+//! Checks the fault catalogue, `docs/faults.md`, against the existing scenarios and tests.
 
 use std::path::Path;
 
 use crate::scenarios::all;
 
-/// The text of the page.
 const PAGE: &str = include_str!("../../../docs/faults.md");
 
 /// One line of the catalogue.
@@ -14,18 +13,17 @@ struct Line {
     number: &'static str,
     /// What goes wrong.
     fault: &'static str,
-    /// What shows that the right thing happens: scenarios and tests in backticks, or the reason why nothing does.
+    /// The scenarios and tests, in backticks, that show correct behaviour, or why none does.
     shown_by: &'static str,
 }
 
 impl Line {
-    /// What stands in backticks in the last column: `scenario` or `target::module::test`.
+    /// The names in backticks in the last column: `scenario` or `target::module::test`.
     fn references(&self) -> impl Iterator<Item = &'static str> {
         self.shown_by.split('`').skip(1).step_by(2)
     }
 }
 
-/// Every line of the catalogue.
 fn lines() -> impl Iterator<Item = Line> {
     PAGE.lines().filter(|line| line.starts_with("| F")).filter_map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -82,9 +80,9 @@ fn every_scenario_is_named_at_each_of_its_lines() {
     }
 }
 
-/// Whether a test with this path exists. The path starts with a target of the package `runledger-tests`,
-/// continues with modules that are files, and ends with the function. A path that starts with `runledger::`
-/// names a unit test of the library by its file.
+/// Whether a test with this path exists. A path is a target of the package `runledger-tests`, then
+/// modules that are files, then the function. A path that starts with `runledger::` names a unit
+/// test of the library by its file.
 fn is_test(path: &str) -> bool {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let Some((modules, name)) = path.rsplit_once("::") else { return false };

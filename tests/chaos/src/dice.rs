@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Dice(fastrand::Rng);
 
 impl Dice {
-    /// The numbers of a seed.
+    /// Creates the generator of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
@@ -18,12 +18,12 @@ impl Dice {
         self.0.u64(..limit.max(1))
     }
 
-    /// An index of something of this length.
+    /// Returns a random index below `length`, or 0 if `length` is 0.
     pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(u64::try_from(length).unwrap_or(u64::MAX))).unwrap_or_default()
     }
 
-    /// A time between two, to the millisecond.
+    /// Returns a random duration from `least` to `most`, in whole milliseconds.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
         let span = u64::try_from(most.saturating_sub(least).as_millis()).unwrap_or(u64::MAX);
         least + Duration::from_millis(self.below(span.saturating_add(1)))

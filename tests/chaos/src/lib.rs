@@ -1,11 +1,13 @@
-//! Faults against a fleet of worker processes under load: one scripted scenario for each line of `docs/faults.md`, and a soak of random ones.
+//! Fault injection against a fleet of worker processes under load: a scripted scenario per line of
+//! `docs/faults.md`, and a soak of random faults.
 //!
 //! ```text
-//! scenario ──faults──▶ Site: worker processes, proxies, a database, a load ──histories outside the database──▶ checkers ──▶ Summary
-//!                                       └── Monitor: what must hold at every second
+//! scenario ──faults──▶ Site: worker processes, proxies, a database, a load
+//!                        ├── Monitor: invariants, every second
+//!                        └── histories outside the database ──▶ checkers ──▶ Summary
 //! ```
 //!
-//! Must not know: how the engine works; the checkers are those of `runledger_tests::check`.
+//! Must not know how the engine works. The checkers are those of `runledger_tests::check`.
 
 pub mod arguments;
 #[cfg(test)]
@@ -25,5 +27,5 @@ pub mod stage;
 pub mod summary;
 pub mod tail;
 
-/// What the programs of this package are when they are called as a worker: see [`load::worker`].
+/// The hidden subcommand that makes a program of this package a worker: see [`load::worker`].
 pub const WORKER: &str = "worker";

@@ -1,4 +1,4 @@
-//! What must hold at every second, asked of the database by somebody who is not of the fleet.
+//! Checks every second, from outside the fleet, what must always be true of the database.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,33 +14,35 @@ use uuid::Uuid;
 use crate::pace::Pace;
 use crate::summary::{SoFar, Summary, lock};
 
-/// How often it asks.
+/// The interval between checks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long an answer may take before the connection is given up: faults meet this one too.
+/// How long a check may take before the monitor drops its connection. Faults affect this connection
+/// too.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A look in so many seconds is the least that a scenario must have, however often its server is down.
+/// A scenario needs at least one completed check per this many seconds, however often its server is
+/// down …
 const SPARSE: u64 = 10;
 
-/// However short it is.
+/// … and at least this many.
 const FEWEST: u64 = 3;
 
-/// Workers that are believed to live though they have said nothing for longer than any fault lasts.
+/// Workers without a heartbeat for longer than any fault lasts that are not marked dead.
 const SILENT: &str = "
 select format('worker %s has been silent since %s, and is not declared dead', worker_id, heartbeat_at)
 from runledger.worker
 where state <> 'dead' and heartbeat_at < clock_timestamp() - $1::text::interval";
 
-/// The columns of the table that the database has.
+/// The database's counts for the summary table.
 const COUNTS: &str = "
 select (select count(*) from runledger.run), (select count(*) from runledger.outcome), (select count(*) from runledger.step),
     (select count(*) from audit.recovery where cause <> 'handed back')";
 
-/// The newest claim of each run that was held at some look.
+/// The highest claim number seen for each leased run.
 pub type Claims = HashMap<Uuid, i32>;
 
-/// Asks each second until it is ended.
+/// A task that checks the database every second until it is stopped.
 #[derive(Debug)]
 pub struct Monitor {
     claims: Arc<Mutex<Claims>>,
@@ -49,17 +51,16 @@ pub struct Monitor {
     task: JoinHandle<Seen>,
 }
 
-/// What a monitor saw.
 #[derive(Debug, Default)]
 struct Seen {
     violations: BTreeSet<String>,
     n_looks: u64,
-    /// For how long it might look.
+    /// The time in which it could check.
     lasted: Duration,
 }
 
 impl Seen {
-    /// All that was amiss, also that it saw too little to say so.
+    /// Returns all violations. Too few checks are a violation as well.
     fn judge(self) -> Violations {
         let fewest = FEWEST.max(self.lasted.as_secs() / SPARSE);
         let mut violations: Violations = self.violations.into_iter().collect();
@@ -75,7 +76,7 @@ impl Seen {
 }
 
 impl Monitor {
-    /// Begins to watch the database at an address that no fault cuts off, but those of the server.
+    /// Starts to watch the database, at an address that only faults of the server itself cut off.
     #[must_use]
     pub fn start(url: &str, so_far: SoFar) -> Self {
         let (stop, mut stopped) = watch::channel(false);
@@ -101,7 +102,7 @@ impl Monitor {
                         seen.n_looks += 1;
                         seen.violations.extend(violations);
                     }
-                    // The server is down, or the session was ended: the next look is by another.
+                    // The server is down or ended the session. The next check opens a new session.
                     Ok(Err(_)) | Err(_) => connection = None,
                 }
                 // The sender lives until the end.
@@ -113,21 +114,21 @@ impl Monitor {
         Self { claims, pace, stop, task }
     }
 
-    /// What it looks at works at this pace or a faster one.
+    /// Expects the fleet to work at this pace or faster.
     pub fn expect(&self, pace: Pace) {
         self.pace.send_replace(pace);
     }
 
-    /// Lets it look at nothing until what this gives is dropped: while a clock is set, or another server takes the place of the one that it knew
-    /// the claims of.
+    /// Suspends the checks until the returned guard is dropped: while a clock is set, or while
+    /// another server replaces the one whose claims are known.
     pub async fn pause(&self) -> OwnedMutexGuard<Claims> {
         Arc::clone(&self.claims).lock_owned().await
     }
 
-    /// What it saw that must not be, or that it saw too little.
+    /// Stops the checks and returns the violations.
     ///
     /// # Errors
-    /// When it has panicked.
+    /// The task panicked.
     pub async fn end(&mut self) -> Result<Violations> {
         let _ = self.stop.send(true);
         Ok((&mut self.task).await?.judge())
@@ -158,7 +159,7 @@ async fn look(
     Ok(violations)
 }
 
-/// Counts what there is, for a scenario that does not come to its end.
+/// Counts rows, for a scenario that does not finish.
 async fn count(connection: Option<&mut PgConnection>, so_far: &SoFar) -> Result<(), sqlx::Error> {
     let Some(connection) = connection else { return Ok(()) };
     let counts: [i64; 4] = sqlx::query(COUNTS)
@@ -178,8 +179,11 @@ mod tests {
 
     use super::*;
 
-    /// A run that waits for nothing since so many seconds and whose deadline was over then, one that should have been woken and was to be cancelled then, one
-    /// that is leased to a worker that died then and was to be paused then, and a worker that has been silent since.
+    /// A history whose violations are `SINCE` seconds old:
+    /// - run `woken` waits for nothing, and its deadline has passed;
+    /// - run `slept` is past its timer, and its cancellation was requested twice as long ago;
+    /// - run `leased` belongs to a dead worker, and its pause was requested twice as long ago;
+    /// - worker `silent` has sent no heartbeat.
     const HISTORY: &str = "
         insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at)
         values ('silent', '0', 'silent', '{}', '{}', clock_timestamp() - interval 'SINCE s');
@@ -235,7 +239,8 @@ mod tests {
         Ok(())
     }
 
-    /// The jobs of the runs that are lost after a history, in which `LONG` stands for more seconds than anything may take.
+    /// The jobs of the runs that a history loses. `LONG` stands for more seconds than anything may
+    /// take.
     async fn lost_jobs(history: &str) -> Result<Vec<String>> {
         let fixture = Fixture::new().await;
         let long = Pace::FAST.bound() + Duration::from_secs(2);
@@ -251,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wake_up_is_lost_only_where_a_child_ended_long_ago() -> Result<()> {
-        // The children have ended long ago, just now, or not at all.
+        // The children ended long ago, just now, or not at all.
         let history = "
             insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
             select gen_random_uuid(), job, '', 'default', 0, '{}', now()
@@ -281,7 +286,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_signal_may_be_left_only_where_its_sender_kept_the_run_from_seeing_it() -> Result<()> {
-        // The name of each job says how its run was parked, and when its signal came.
+        // Each job's name says how its run was parked and when its signal arrived.
         let history = "
             insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
             select gen_random_uuid(), job, '', 'default', 0, '{}', now()

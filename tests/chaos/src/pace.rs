@@ -1,4 +1,5 @@
-//! How fast the workers of a scenario find out what became of each other, and so how long something may stand.
+//! How fast the workers of a scenario detect each other's failures, and so how long a run may make
+//! no progress.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use runledger::Timings;
 /// The slowest poll of a worker.
 const POLL: Duration = Duration::from_secs(5);
 
-/// How much longer than a lease a worker waits for the answer to a statement.
+/// How much longer than a lease a worker waits for a statement's answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// No fault of any scenario lasts longer.
@@ -23,10 +24,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// That of [`Timings::FAST`].
+    /// The pace of [`Timings::FAST`].
     pub const FAST: Self = Self::new(500, 1200, 4000);
 
-    /// That of [`Timings::DEFAULT`].
+    /// The pace of [`Timings::DEFAULT`].
     pub const DEFAULT: Self = Self::new(2000, 5000, 30_000);
 
     const fn new(heartbeat: u64, suspect: u64, lease: u64) -> Self {
@@ -37,10 +38,10 @@ impl Pace {
         }
     }
 
-    /// `fast` or `default`.
+    /// Parses `fast` or `default`.
     ///
     /// # Errors
-    /// Where it is another word.
+    /// The name is neither.
     pub fn named(name: &str) -> Result<Self> {
         match name {
             "fast" => Ok(Self::FAST),
@@ -49,7 +50,7 @@ impl Pace {
         }
     }
 
-    /// That of workers with these [options](crate::load::worker::Options).
+    /// Returns the pace of workers with these [options](crate::load::worker::Options).
     #[must_use]
     pub fn of(options: &[&str]) -> Self {
         if options.windows(2).any(|pair| pair == ["--timings", "default"]) {
@@ -59,21 +60,22 @@ impl Pace {
         }
     }
 
-    /// The engine's name for it.
+    /// Returns the engine's type for it.
     #[must_use]
     pub const fn timings(self) -> Timings {
         Timings::new(self.heartbeat, self.suspect, self.lease)
     }
 
-    /// How long a process that is back from a pause may not know what it has lost: its next heartbeat tells, and where that finds its connection
-    /// gone, another before a lease has passed.
+    /// Returns how long a process that resumes after a pause may not know that it lost its leases.
+    /// Its next heartbeat tells it. If the connection is gone, another heartbeat follows within a
+    /// lease.
     #[must_use]
     pub fn recovery(self) -> Duration {
         self.lease + self.heartbeat
     }
 
-    /// How long something may stand that others will move while there are faults: the fault lasts, whoever is to move it waits for an answer that does
-    /// not come, is found dead, and its successor looks again.
+    /// Returns how long a run may make no progress under faults: the fault lasts, the worker waits
+    /// for an answer that never comes, it is found dead, and its successor polls.
     #[must_use]
     pub fn bound(self) -> Duration {
         LONGEST_FAULT + (self.lease + ANSWER) + (self.lease + self.heartbeat) + POLL

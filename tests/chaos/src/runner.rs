@@ -1,4 +1,4 @@
-//! Runs scenarios: those that wait most of the time side by side, the others by themselves.
+//! Runs scenarios: those that mostly wait run in parallel, the others alone.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -15,25 +15,26 @@ use crate::scenario::{Scenario, Setting, Side};
 use crate::site;
 use crate::summary::{SoFar, Summary};
 
-/// How many scenarios run side by side: each loads about one processor.
+/// How many scenarios run in parallel. Each loads about one processor.
 fn n_by_side() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// How much longer than its load a scenario may take: the tail, and servers that start.
+/// How much longer than its load a scenario may take, for the tail and for starting servers.
 const SLACK: Duration = Duration::from_secs(240);
 
-/// Default calls per second: the workers of a scenario can execute this many. A debug build is about ten
-/// times slower.
+/// Default calls per second: the workers of a scenario can execute this many. A debug build is
+/// about ten times slower.
 const RATE: u64 = if cfg!(debug_assertions) { 40 } else { 300 };
 
-/// Workers where nothing else is said.
+/// The default number of workers.
 const WORKERS: usize = 4;
 
-/// Runs the scenarios, prints a line each and the table of all. False where one was violated, or could not be run and must.
+/// Runs the scenarios, and prints a line per scenario and the final table. Returns false if a
+/// scenario was violated, or could not run without `--allow-missing`.
 ///
 /// # Errors
-/// When nothing can be printed, or there is no room.
+/// Printing failed, or a folder could not be created or removed.
 pub async fn run(scenarios: Vec<Scenario>, arguments: &Arguments) -> Result<bool> {
     let seed = arguments.seed();
     say(&format!("{} scenarios, seed {seed}\n{}", scenarios.len(), Summary::header()))?;
@@ -118,10 +119,10 @@ fn finish(mut results: Vec<(Scenario, Summary)>, arguments: &Arguments, took: Du
     Ok(held)
 }
 
-/// Prints a line at once.
+/// Prints a line and flushes it.
 ///
 /// # Errors
-/// When nobody reads it.
+/// Standard output is closed.
 pub fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -141,7 +142,7 @@ mod tests {
     async fn gives_up(setting: Setting) -> Result<Summary> {
         let mut site = Site::new(&setting).await?;
         check_canary().enqueue(&Db::connect(site.url()).await?).await?;
-        // The runner's own limit bounds it.
+        // The runner's own limit bounds this loop.
         while lock(&setting.so_far).n_started == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

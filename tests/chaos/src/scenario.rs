@@ -1,4 +1,4 @@
-//! A scenario: faults that are injected while a fleet works, and what must hold.
+//! A scenario: faults injected into a working fleet, and what must stay true.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,50 +12,50 @@ use crate::summary::{SoFar, Summary};
 /// One scripted scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// By which it is called.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it shows, as a sentence that could be false.
+    /// The property that it shows, as a sentence that could be false.
     pub shows: &'static str,
     /// The lines of `docs/faults.md` that it covers.
     pub faults: &'static [&'static str],
-    /// For how long faults are injected where nothing else is said.
+    /// The default duration of the faults.
     pub load: Duration,
     /// Whether it may run beside others.
     pub side: Side,
-    /// Whether it is one of those that `faults long` runs for two minutes and more.
+    /// Whether `faults long` runs it, for two minutes.
     pub is_long: bool,
-    /// What it does.
+    /// The scenario's function.
     pub run: fn(Setting) -> BoxFuture<'static, Result<Summary>>,
 }
 
 /// Whether a scenario may run beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It waits most of the time.
+    /// It mostly waits.
     BySide,
-    /// It needs the processor, or its server, for itself.
+    /// It needs the processor or its server for itself.
     Alone,
 }
 
-/// What a scenario is given.
+/// The settings of one scenario.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// A folder of its own, which is kept where something was violated.
+    /// Its own folder, which the runner keeps after a violation.
     pub folder: PathBuf,
-    /// What its random numbers come from.
+    /// The seed of its random numbers.
     pub seed: u64,
-    /// For how long to inject faults.
+    /// How long to inject faults.
     pub load: Duration,
-    /// How many calls a second the client makes.
+    /// How many calls per second the client makes.
     pub rate: u64,
-    /// How many workers there are where the scenario does not say.
+    /// The default number of workers.
     pub workers: usize,
-    /// What there was until now, for a scenario that does not come to its end.
+    /// The counts so far, for a scenario that does not finish.
     pub so_far: SoFar,
 }
 
 impl Setting {
-    /// The random numbers of this scenario.
+    /// Returns the random numbers of this scenario.
     #[must_use]
     pub fn dice(&self) -> Dice {
         Dice::new(self.seed)
@@ -63,7 +63,7 @@ impl Setting {
 }
 
 impl Scenario {
-    /// A scenario that may run beside others, for twenty seconds where nothing else is said.
+    /// Creates a scenario that may run beside others and injects faults for 20 s.
     #[must_use]
     pub const fn new(
         name: &'static str,
@@ -74,19 +74,19 @@ impl Scenario {
         Self { name, shows, faults, load: Duration::from_secs(20), side: Side::BySide, is_long: false, run }
     }
 
-    /// The same for so many seconds.
+    /// Sets how many seconds the faults last.
     #[must_use]
     pub const fn seconds(self, seconds: u64) -> Self {
         Self { load: Duration::from_secs(seconds), ..self }
     }
 
-    /// The same by itself.
+    /// Makes it run alone.
     #[must_use]
     pub const fn alone(self) -> Self {
         Self { side: Side::Alone, ..self }
     }
 
-    /// The same as one of those that `faults long` runs.
+    /// Adds it to the scenarios of `faults long`.
     #[must_use]
     pub const fn long(self) -> Self {
         Self { is_long: true, ..self }

@@ -1,4 +1,5 @@
-//! A site at work: worker processes, each behind a proxy of its own, and a client, from the first call to the verdict.
+//! A working site: worker processes, each behind its own proxy, and a client, from the first call
+//! to the verdict.
 
 use std::time::{Duration, Instant};
 
@@ -13,44 +14,45 @@ use crate::scenario::Setting;
 use crate::site::Site;
 use crate::summary::Summary;
 
-/// The default timings, as a worker's options: where nothing may be reclaimed, neither a loaded machine nor an outage may look like a death.
+/// Selects the default timings. For scenarios without reclaims, in which neither a loaded machine
+/// nor an outage may look like a worker's death.
 pub const PATIENT: &[&str] = &["--timings", "default"];
 
-/// The sessions of the engine in this database, but those of the monitor and of scenarios.
+/// The engine's sessions in this database, without those of the monitor and of scenarios.
 pub const OURS: &str = "datname = current_database() and application_name like 'runledger/%'";
 
-/// How many workers have a heartbeat that is new: those that have come to the server.
+/// Counts the workers with a recent heartbeat, which have reached the server.
 pub const BEATING: &str = "select count(*) from runledger.worker where state = 'active' and heartbeat_at > clock_timestamp() - interval '2 seconds'";
 
-/// The locks of this database's workers, in `pg_locks`: a session that has one listens too.
+/// The locks of this database's workers in `pg_locks`. A session with such a lock also listens.
 pub const WORKER_LOCKS: &str =
     "locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
     and classid = 'runledger.worker'::regclass and objsubid = 2 and granted";
 
-/// How long to wait for what is certain.
+/// How long to wait for what must happen.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// A worker, and the proxy that it connects through.
+/// A worker and its proxy.
 #[derive(Debug)]
 pub struct Member {
     /// The process.
     pub process: Process,
-    /// Its way to the server.
+    /// The proxy between the worker and the server.
     pub proxy: Proxy,
 }
 
-/// A site at work.
+/// A working site.
 #[derive(Debug)]
 pub struct Scene {
-    /// What there is.
+    /// The database and the checkers.
     pub site: Site,
     /// The workers.
     pub crew: Vec<Member>,
-    /// The client's way to the server.
+    /// The proxy between the client and the server.
     pub proxy: Proxy,
     /// The client.
     pub client: Client,
-    /// The choices.
+    /// The random choices.
     pub dice: Dice,
     options: &'static [&'static str],
     load: Duration,
@@ -58,19 +60,19 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// So many workers with these options, and the client.
+    /// Starts `n_workers` workers with these options, and the client.
     ///
     /// # Errors
-    /// When something does not start.
+    /// A process or the client did not start.
     pub async fn open(setting: &Setting, n_workers: usize, options: &'static [&'static str]) -> Result<Self> {
         let site = Site::new(setting).await?;
         Self::at(site, setting, n_workers, options).await
     }
 
-    /// The same at a site that is there.
+    /// Like [`open`](Self::open), at an existing site.
     ///
     /// # Errors
-    /// When something does not start.
+    /// A process or the client did not start.
     pub async fn at(
         site: Site,
         setting: &Setting,
@@ -91,15 +93,15 @@ impl Scene {
     /// Starts another worker.
     ///
     /// # Errors
-    /// When it does not start.
+    /// The worker did not start.
     pub async fn hire(&mut self) -> Result<()> {
         self.hire_with(self.options).await
     }
 
-    /// The same with options of its own.
+    /// Starts another worker with other options.
     ///
     /// # Errors
-    /// When it does not start.
+    /// The worker did not start.
     pub async fn hire_with(&mut self, options: &[&str]) -> Result<()> {
         let proxy = Proxy::start(self.site.address()).await?;
         let process = self.site.worker_at(proxy.url(), options).await?;
@@ -113,50 +115,50 @@ impl Scene {
         self.began.elapsed() < self.load
     }
 
-    /// How much of the time has gone.
+    /// Returns the time since the workers started.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Waits for some milliseconds.
+    /// Waits a random time between two numbers of milliseconds.
     pub async fn moment(&mut self, least: u64, most: u64) {
         let wait = self.dice.between(Duration::from_millis(least), Duration::from_millis(most));
         tokio::time::sleep(wait).await;
     }
 
-    /// One of the workers.
+    /// Returns the index of a random worker.
     pub fn any(&mut self) -> usize {
         self.dice.index(self.crew.len())
     }
 
-    /// Kills a worker, and starts another.
+    /// Kills a worker and starts another.
     ///
     /// # Errors
-    /// When it does not start.
+    /// The new worker did not start.
     pub async fn replace_killed(&mut self, victim: usize) -> Result<()> {
         self.crew.swap_remove(victim).process.kill().await?;
         self.site.n_faults += 1;
         self.hire().await
     }
 
-    /// What happens to everything that anybody sends.
+    /// Applies a mode to every proxy.
     pub fn set_all(&self, mode: Mode) {
         self.proxies().for_each(|proxy| proxy.set(mode));
     }
 
-    /// Every way to the server.
+    /// Returns every proxy: those of the workers and the client's.
     pub fn proxies(&self) -> impl Iterator<Item = &Proxy> {
         self.crew.iter().map(|member| &member.proxy).chain([&self.proxy])
     }
 
-    /// Ends the faults of the network, looks that no worker has ended by itself, and judges.
+    /// Ends the network faults, checks that no worker has ended by itself, and judges the scenario.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// The database did not answer.
     pub async fn end(mut self) -> Result<Summary> {
         self.set_all(Mode::Pass);
-        // What is still silent ends now, as when the kernel has tried long enough.
+        // Resets connections that are still silent, as the kernel does after enough retries.
         self.proxies().for_each(|proxy| {
             proxy.disarm();
             proxy.cut();
@@ -176,27 +178,27 @@ impl Scene {
     }
 }
 
-/// Some statements, without an answer.
+/// Executes statements without reading rows.
 ///
 /// # Errors
-/// When the database refuses.
+/// The database refused a statement.
 pub async fn execute(connection: &mut PgConnection, statements: &str) -> Result<()> {
     sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(connection).await?;
     Ok(())
 }
 
-/// One number.
+/// Returns one number.
 ///
 /// # Errors
-/// When the database refuses.
+/// The database refused the query.
 pub async fn count(connection: &mut PgConnection, query: &str) -> Result<i64> {
     Ok(sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await?)
 }
 
-/// Ends any session of the engine (one of [`OURS`]), and gives how many that were.
+/// Ends a random session of the engine (see [`OURS`]), and returns how many it ended.
 ///
 /// # Errors
-/// When the database refuses.
+/// The database refused the query.
 pub async fn end_a_session(connection: &mut PgConnection) -> Result<i64> {
     let one = format!(
         "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where {OURS} order by random() limit 1) as one"
@@ -204,19 +206,19 @@ pub async fn end_a_session(connection: &mut PgConnection) -> Result<i64> {
     count(connection, &one).await
 }
 
-/// Ends the sessions that hold the lock of a worker, and gives how many that were.
+/// Ends the sessions that hold a worker's lock, and returns how many it ended.
 ///
 /// # Errors
-/// When the database refuses.
+/// The database refused the query.
 pub async fn end_lock_sessions(connection: &mut PgConnection) -> Result<i64> {
     let holders = format!("select count(pg_terminate_backend(pid)) from pg_locks where {WORKER_LOCKS}");
     count(connection, &holders).await
 }
 
-/// Waits until a number is so large.
+/// Waits until a query returns at least `wanted`.
 ///
 /// # Errors
-/// When it is not after a minute, or the database refuses.
+/// The number stayed lower for a minute, or the database refused the query.
 pub async fn reaches(connection: &mut PgConnection, query: &str, wanted: i64) -> Result<()> {
     let began = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! What a scenario works with: a database with its triggers, worker processes, a client that asks for runs, and in the end the checkers.
+//! The environment of a scenario: a database with audit triggers, worker processes, a client that
+//! enqueues runs, and the final checkers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -29,38 +30,38 @@ use crate::scenario::Setting;
 use crate::summary::{SoFar, Summary, lock};
 use crate::tail::Content;
 
-/// How long the tail may take: every run has to end, and a canary.
+/// The limit of the tail, in which every run and then a canary must end.
 const TAIL: Duration = Duration::from_secs(90);
 
-/// How long a worker may take to start while there are faults.
+/// How long a worker may take to start under faults.
 const START: Duration = Duration::from_secs(60);
 
-/// A database, and what is known of it outside.
+/// A database, and what is known about it outside.
 #[derive(Debug)]
 pub struct Site {
-    /// Where the bodies say what they do.
+    /// The files in which bodies record their starts and ends.
     pub place: Place,
-    /// How many faults there were: scenarios count them.
+    /// The number of injected faults. Scenarios count them.
     pub n_faults: usize,
-    /// What a person should know.
+    /// Remarks for the reader of the summary.
     pub notes: Vec<String>,
-    /// What scenarios themselves found.
+    /// Violations that the scenario itself found.
     pub violations: Vec<String>,
-    /// What servers had that were replaced, and their successors had not.
+    /// Data of replaced servers that their successors lack.
     pub lost: Content,
-    /// By how many seconds the clocks of processes are wrong.
+    /// By how many seconds each process's clock is wrong.
     pub clocks: HashMap<u32, i64>,
-    /// By how many seconds the server's clock was wrong at times: all that there were, where it was set.
+    /// Every offset in seconds that the server's clock had, if the scenario set it.
     pub server_clock: Vec<i64>,
-    /// What looks each second.
+    /// The monitor that checks every second.
     pub monitor: Monitor,
-    /// Whether workers may be declared dead. Where none dies, and none is silent for long, none may.
+    /// Whether workers may be marked dead. False if none dies and none is silent for long.
     pub may_reclaim: bool,
-    /// Whether some run must have gone on in another attempt, or the faults have met nothing.
+    /// Whether some run must have continued in another attempt. Otherwise the faults had no effect.
     pub must_recover: bool,
-    /// What scenarios themselves asked for.
+    /// The scenario's own calls.
     pub asked: Vec<Submission>,
-    /// Runs that may end otherwise than by completing.
+    /// Runs that need not complete.
     pub hopeless: BTreeSet<Uuid>,
     url: String,
     address: String,
@@ -75,10 +76,10 @@ pub struct Site {
 }
 
 impl Site {
-    /// A database of its own on the shared server.
+    /// Creates a site with a new database on the shared server.
     ///
     /// # Errors
-    /// When the database refuses, or there is no room.
+    /// The database refused, or the folder cannot be written.
     pub async fn new(setting: &Setting) -> Result<Self> {
         let fixture = Fixture::new().await;
         let url = fixture.database.url().to_owned();
@@ -87,15 +88,16 @@ impl Site {
         Ok(site)
     }
 
-    /// An empty database on a server of the scenario's own. The address is one that no fault of the network cuts off.
+    /// Creates a site with an empty database on the scenario's own server. No network fault may cut
+    /// off this address.
     ///
     /// # Errors
-    /// When the database refuses, or there is no room.
+    /// The database refused, or the folder cannot be written.
     pub async fn on(setting: &Setting, url: &str) -> Result<Self> {
         drop(Db::connect(url).await?);
         Facts::record(&mut PgConnection::connect(url).await?).await?;
         let place = Place::within(setting.folder.join("place"))?;
-        // The bodies of the checks wait at gates, which only their own tests close.
+        // The bodies of the checks wait at gates that only the checks' own tests close.
         place.open("all")?;
         Ok(Self {
             place,
@@ -123,44 +125,45 @@ impl Site {
         })
     }
 
-    /// The address of the database.
+    /// Returns the address of the database.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The address that workers and clients are given, before their proxies.
+    /// Returns the address for workers and clients, before their proxies.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Gives workers and clients another address: of another role, or of a pooler.
+    /// Gives workers and clients another address, with another role or through a pooler.
     pub fn set_address(&mut self, address: String) {
         self.address = address;
     }
 
-    /// A connection that has nothing to do with the engine.
+    /// Opens a connection outside the engine, without timeouts.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// The server refused the connection.
     pub async fn connect(&self) -> Result<PgConnection> {
         Ok(PgConnection::connect_with(&patient(&self.url)?).await?)
     }
 
-    /// Starts a worker process; what it logs is in the folder.
+    /// Starts a worker process. Its log is in the scenario's folder.
     ///
     /// # Errors
-    /// When it does not start.
+    /// The worker did not start.
     pub async fn worker(&mut self) -> Result<Process> {
         let url = self.address.clone();
         self.worker_at(&url, &[]).await
     }
 
-    /// Starts a worker process at another address, with options of [`worker::Options`](crate::load::worker::Options). Tries until it starts.
+    /// Starts a worker process at another address, with
+    /// [`worker::Options`](crate::load::worker::Options). Retries for 60 s.
     ///
     /// # Errors
-    /// When it does not start.
+    /// The worker did not start.
     pub async fn worker_at(&mut self, url: &str, options: &[&str]) -> Result<Process> {
         let began = Instant::now();
         loop {
@@ -172,18 +175,18 @@ impl Site {
         }
     }
 
-    /// What starts a worker process, to be changed by the caller.
+    /// Returns the command that starts a worker process, for the caller to change.
     ///
     /// # Errors
-    /// When there is no room for its log.
+    /// The worker's log cannot be created.
     pub fn command(&mut self, url: &str, options: &[&str]) -> Result<Command> {
         self.command_of(Command::new(std::env::current_exe()?), url, options)
     }
 
-    /// The same by a command that becomes this program when it is given arguments.
+    /// Like [`command`](Self::command), with a command that runs this program.
     ///
     /// # Errors
-    /// When there is no room for its log.
+    /// The worker's log cannot be created.
     pub fn command_of(&mut self, mut command: Command, url: &str, options: &[&str]) -> Result<Command> {
         self.n_workers += 1;
         self.pace = self.pace.max(Pace::of(options));
@@ -196,7 +199,7 @@ impl Site {
     /// Starts the client.
     ///
     /// # Errors
-    /// When it cannot connect.
+    /// The client cannot connect.
     pub async fn client(&self, setting: &Setting) -> Result<Client> {
         self.client_at(&self.address, setting).await
     }
@@ -204,36 +207,38 @@ impl Site {
     /// Starts the client at another address.
     ///
     /// # Errors
-    /// When it cannot connect.
+    /// The client cannot connect.
     pub async fn client_at(&self, url: &str, setting: &Setting) -> Result<Client> {
         let db = Db::connect(url).await?;
         Ok(Client::start(db, self.place.clone(), setting.rate, setting.seed))
     }
 
-    /// Notes that a process is paused or cut off from now on: bodies of it may run beside others, and begin too late, until it [recovers](Self::recovers).
+    /// Records that a process is paused or cut off from now on. Until it
+    /// [recovers](Self::recovers), its bodies may start too late, and may run at the same time as
+    /// bodies of other attempts.
     pub fn excuse(&mut self, process: &Process) {
         self.excuses.begin(process.pid);
     }
 
-    /// Notes that what befell a process is over: soon it must know what it has lost.
+    /// Records that the fault of a process is over. The process must soon know which runs it lost.
     pub fn recovers(&mut self, process: &Process) {
         self.excuses.end(process.pid, self.pace.recovery());
     }
 
-    /// The end of a scenario: the faults are over, and at least one worker lives. Every run has to end, a canary has to, and no checker may
-    /// find anything.
+    /// Ends a scenario after its faults, with at least one live worker. Every run and a final
+    /// canary must end, and no checker may find a violation.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// The database did not answer.
     pub async fn judge(self, client: Client) -> Result<Summary> {
         let history = client.end().await?;
         self.judge_history(history).await
     }
 
-    /// The same after what the client did.
+    /// Like [`judge`](Self::judge), with a client's history.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// The database did not answer.
     pub async fn judge_history(mut self, mut history: History) -> Result<Summary> {
         let mut connection = self.connect().await?;
         self.notes.extend(history.counts());
@@ -306,7 +311,7 @@ impl Site {
         })
     }
 
-    /// What the client did to runs, and what became of them; but for those of which a server has lost what it had promised.
+    /// Checks the client's actions on runs, except runs whose data a server may have lost.
     fn judge_visits(&mut self, history: &mut History, events: &[Event], facts: &Facts) {
         let touched = self.lost.touched(events, history);
         history.forget(&touched);
@@ -322,8 +327,9 @@ impl Site {
         self.violations.extend(output::garbled(&facts, "chaos.ten", LINES));
     }
 
-    /// Waits until every run has ended, then enqueues a canary and returns it. A run parked for crashes that
-    /// its own body did not cause is a violation: an operator would find an innocent run blocked.
+    /// Waits until every run has ended, then enqueues a canary and returns it. A run parked for
+    /// crashes that its own body did not cause is a violation: an operator would find an innocent
+    /// run blocked.
     async fn tail(&mut self, connection: &mut PgConnection) -> Result<Option<Submission>> {
         let (began, db) = (Instant::now(), Db::connect(&self.url).await?);
         loop {
@@ -356,7 +362,7 @@ impl Site {
 }
 
 impl Drop for Site {
-    /// What a scenario that cannot go on had found.
+    /// Passes on what an unfinished scenario has found.
     fn drop(&mut self) {
         let mut so_far = lock(&self.so_far);
         so_far.n_faults = self.n_faults;
@@ -365,7 +371,8 @@ impl Drop for Site {
     }
 }
 
-/// For sessions of the harness, whatever a scenario has set for those of the engine: what they ask counts the more, the slower the server is.
+/// Options for sessions of the harness: no timeouts, even if a scenario sets them for the engine. A
+/// slow server must still answer them.
 fn patient(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
     let options: PgConnectOptions = url.parse()?;
     Ok(options.options([("statement_timeout", "0"), ("lock_timeout", "0")]))
@@ -381,7 +388,8 @@ async fn n_open(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
     .await
 }
 
-/// Runs that are parked because one worker after the other was taken from them, but for those whose own bodies do that.
+/// Runs that are blocked because their workers crashed repeatedly, without those whose own bodies
+/// crash.
 async fn crashed_too_often(
     connection: &mut PgConnection,
     hopeless: &BTreeSet<Uuid>,
@@ -395,7 +403,7 @@ async fn crashed_too_often(
     .await
 }
 
-/// Some of the runs that have not ended, and where they stand.
+/// Up to ten runs that have not ended, with their state.
 async fn standing(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar(
         "select format('run %s of `%s` is %s (cause %s, ready at %s, worker %s, %s crashes): %s', run_id, job, state, cause, ready_at, worker_id,
@@ -406,7 +414,7 @@ async fn standing(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Er
     .await
 }
 
-/// Sessions that others wait for, and what they did last.
+/// Sessions that block others, with their last statement.
 async fn blocking(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar(
         "select format('session %s (%s since %s) keeps session %s waiting: `%s` before `%s`', blocker.pid, blocker.state, blocker.state_change,
@@ -419,7 +427,7 @@ async fn blocking(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Er
     .await
 }
 
-/// Runs that ended otherwise than by completing, or are blocked: no fault is a failure of a body.
+/// Runs that failed, were cancelled or are blocked. No fault counts as a failure of a body.
 async fn uncompleted(
     connection: &mut PgConnection,
     hopeless: &BTreeSet<Uuid>,
@@ -438,7 +446,7 @@ async fn uncompleted(
     .await
 }
 
-/// Workers that were declared dead, and runs that were taken from them.
+/// Workers that were marked dead, and runs that were reclaimed from them.
 async fn reclaimed(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar(
         "select format('worker %s was declared dead, and lives: %s', worker_id, died_why) from runledger.worker where state = 'dead' and died_why <> 'stopped'
@@ -449,17 +457,17 @@ async fn reclaimed(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::E
     .await
 }
 
-/// A folder of one scenario, below one of the program's own.
+/// Creates the folder of one scenario, inside the program's own folder.
 ///
 /// # Errors
-/// When it cannot be made.
+/// The folder cannot be created.
 pub fn folder(name: &str) -> Result<PathBuf> {
     let path = base().join(name);
     std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
     Ok(path)
 }
 
-/// The program's own folder.
+/// Returns the program's own folder.
 #[must_use]
 pub fn base() -> PathBuf {
     Path::new("/var/tmp").join(format!("runledger-chaos-{}", std::process::id()))

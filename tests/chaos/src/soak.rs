@@ -1,4 +1,4 @@
-//! Random faults for a given time. What a seed finds becomes a scenario.
+//! Random faults for a given time. A failure that a seed finds becomes a scenario.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::scenario::{Scenario, Setting};
 use crate::scene::{PATIENT, Scene, end_a_session, end_lock_sessions, execute};
 use crate::summary::Summary;
 
-/// The soak as a scenario; it belongs to no line of the catalogue.
+/// Returns the soak as a scenario. It belongs to no line of the catalogue.
 #[must_use]
 pub fn soak() -> Scenario {
     Scenario::new("soak", "nothing contradicts a guarantee, whatever happens when", &[], |setting| {
@@ -20,13 +20,13 @@ pub fn soak() -> Scenario {
     })
 }
 
-/// Between two lines about how it goes.
+/// The interval between progress lines.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// An enum, and all of it.
+/// Defines an enum and a list of its variants.
 macro_rules! happenings {
     ($($name:ident,)*) => {
-        /// What may happen, each as likely as the others.
+        /// The faults, each equally likely.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         enum Happening { $($name,)* }
 
@@ -94,7 +94,7 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
             return scene.hire().await;
         }
         Happening::ShortPause => {
-            // On a starved machine a second more is as much as a lease.
+            // On a starved machine a short pause can last as long as a lease.
             scene.site.excuse(&scene.crew[at].process);
             scene.crew[at].process.pause()?;
             scene.moment(100, 2500).await;
@@ -158,7 +158,7 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
     Ok(())
 }
 
-/// Of a statement that somebody has sent lately.
+/// Loses the reply to a statement that was sent recently.
 fn lose_reply(scene: &mut Scene) {
     let at = scene.dice.index(scene.crew.len() + 1);
     let choice = scene.dice.below(u64::MAX);

@@ -1,4 +1,4 @@
-//! A fleet on a server of the scenario's own, behind an address that outlives the server.
+//! A fleet on the scenario's own server, behind an address that outlives the server.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ use crate::summary::Summary;
 /// The database of the fleet.
 pub const DATABASE: &str = "fleet";
 
-/// How long a fleet may take to work again after a fault of its server: far beyond what it promises.
+/// How long a fleet may take to work again after a server fault: far longer than it promises.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// How often a wait looks again.
+/// The pause between two checks of a wait.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A server, its address, and the fleet.
 #[derive(Debug)]
 pub struct Stage {
-    /// The server that the address leads to.
+    /// The server behind the address.
     pub cluster: Cluster,
-    /// The address of workers, client and checkers.
+    /// The address for workers, client and checkers.
     pub proxy: Proxy,
-    /// The fleet's database, and what is known of it.
+    /// The site of the fleet's database.
     pub site: Site,
     /// The workers.
     pub workers: Vec<Process>,
@@ -41,10 +41,11 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Makes the server, and starts so many workers, with options of theirs, and a client.
+    /// Creates the server, and starts workers with these options and a client.
     ///
     /// # Errors
-    /// [`Missing`](runledger_tests::tools::Missing) where the machine lacks something; when the server refuses.
+    /// [`Missing`](runledger_tests::tools::Missing) without the needed programs, or the server
+    /// refused.
     pub async fn start(
         setting: &Setting,
         settings: Settings,
@@ -64,22 +65,23 @@ impl Stage {
         Ok(Self { cluster, proxy, site, workers: started, client, db })
     }
 
-    /// Puts another server in the place of this one, which is given back and reached by nobody any more.
+    /// Replaces the server with another one. Returns the old server, which is now unreachable.
     ///
     /// # Errors
-    /// When its address is none.
+    /// The address of the new server is invalid.
     pub fn succeed(&mut self, next: Cluster) -> Result<Cluster> {
         self.proxy.lead_to(&next.url(DATABASE))?;
         self.proxy.cut();
         Ok(std::mem::replace(&mut self.cluster, next))
     }
 
-    /// Waits until a run that is enqueued now has ended.
+    /// Waits until a run that is enqueued now has completed.
     ///
     /// # Errors
-    /// When it does not end.
+    /// The run did not complete.
     pub async fn works(&mut self) -> Result<()> {
-        // Until the server is there, and its client has noticed. With a key, since what is not acknowledged may have been carried out.
+        // Retries until the server is up and the client has noticed. The key makes retries safe,
+        // because an unacknowledged call may have succeeded.
         let key = Uuid::now_v7().to_string();
         let again = async {
             loop {
@@ -99,20 +101,20 @@ impl Stage {
         }
     }
 
-    /// How many workers were declared dead.
+    /// Returns how many workers were marked dead.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// The database did not answer.
     pub async fn n_buried(&self) -> Result<i64> {
         let mut connection = self.site.connect().await?;
         let dead = "select count(*) from runledger.worker where state = 'dead' and died_why <> 'stopped'";
         Ok(sqlx::query_scalar(dead).fetch_one(&mut connection).await?)
     }
 
-    /// Waits until a worker is declared dead.
+    /// Waits until a worker is marked dead.
     ///
     /// # Errors
-    /// When it is not, or the database does not answer.
+    /// The worker was not marked dead, or the database did not answer.
     pub async fn buried(&self, worker_id: i64) -> Result<()> {
         let began = std::time::Instant::now();
         let mut connection = self.site.connect().await?;
@@ -127,10 +129,11 @@ impl Stage {
         Ok(())
     }
 
-    /// Says that living workers were declared dead, if any was: silence during a fault of the server proves nothing.
+    /// Adds a violation if a live worker was marked dead: silence during a server fault proves
+    /// nothing.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// The database did not answer.
     pub async fn expect_nobody_buried(&mut self) -> Result<()> {
         let n_buried = self.n_buried().await?;
         if n_buried > 0 {
@@ -139,10 +142,10 @@ impl Stage {
         Ok(())
     }
 
-    /// The end of the scenario.
+    /// Ends the scenario and judges it.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// The database did not answer.
     pub async fn judge(self) -> Result<Summary> {
         let Self { cluster, proxy, mut site, mut workers, client, db } = self;
         for worker in &mut workers {

@@ -1,4 +1,4 @@
-//! What came of a scenario, and the table of all.
+//! The result of a scenario, and the table of all results.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,49 +6,52 @@ use std::time::Duration;
 
 use runledger_tests::check::Violations;
 
-/// What came of a scenario.
+/// The result of a scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Runs that were enqueued, and children.
+    /// Enqueued runs, including children.
     pub n_started: usize,
-    /// Runs that ended.
+    /// Ended runs.
     pub n_ended: usize,
     /// Recorded steps.
     pub n_steps: usize,
-    /// Faults that were injected.
+    /// Injected faults.
     pub n_faults: usize,
-    /// Runs that went on in another attempt: after their worker had crashed, or after a claim that it had not heard of.
+    /// Runs that continued in another attempt, after their worker crashed or a claim's answer was
+    /// lost.
     pub n_recoveries: usize,
-    /// Bodies that began after another attempt had taken their run: only pauses between the guard and the body lead there.
+    /// Bodies that started after another attempt had claimed their run. Only a pause between the
+    /// guard and the body can cause this.
     pub n_stale_starts: usize,
-    /// Bodies that ended after another attempt had taken their run: what they gave was refused.
+    /// Bodies that ended after another attempt had claimed their run. Their results were refused.
     pub n_fenced: usize,
-    /// What contradicts a guarantee.
+    /// Contradictions of a guarantee.
     pub violations: Violations,
-    /// What a person should know besides.
+    /// Other remarks for the reader.
     pub notes: Vec<String>,
-    /// Why it could not be run, and what to install, if it could not.
+    /// Why the scenario could not run, and what to install.
     pub not_run: Option<String>,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
-/// What there was until now, for others to read.
+/// The results so far, which several tasks read and write.
 pub type SoFar = Arc<Mutex<Summary>>;
 
-/// A summary that others write too.
+/// Locks the results so far.
 pub fn lock(so_far: &SoFar) -> MutexGuard<'_, Summary> {
     so_far.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Summary {
-    /// Of a scenario that needs something this machine lacks: why, and how to install it.
+    /// The summary of a scenario that needs something this machine lacks, with the way to install
+    /// it.
     #[must_use]
     pub fn not_run(why: impl Into<String>) -> Self {
         Self { not_run: Some(why.into()), ..Self::default() }
     }
 
-    /// Of a scenario that could not go on, with what there was until then.
+    /// The summary of a scenario that could not finish, with its results so far.
     #[must_use]
     pub fn failed(why: impl Into<String>, so_far: &SoFar) -> Self {
         let mut summary = std::mem::take(&mut *lock(so_far));
@@ -64,7 +67,7 @@ impl Summary {
         }
     }
 
-    /// The names of the columns.
+    /// Returns the names of the columns.
     #[must_use]
     pub fn header() -> String {
         format!(
@@ -73,7 +76,7 @@ impl Summary {
         )
     }
 
-    /// One line of the table.
+    /// Returns one line of the table.
     #[must_use]
     pub fn line(&self, name: &str) -> String {
         format!(
@@ -90,14 +93,14 @@ impl Summary {
         )
     }
 
-    /// The sentences that belong to the line, indented.
+    /// Returns the sentences below the line, indented.
     #[must_use]
     pub fn details(&self) -> String {
-        /// More of one kind say nothing more.
+        /// More violations add no information.
         const MOST: usize = 20;
         let mut text = String::new();
         for sentence in self.not_run.iter().chain(self.violations.iter().take(MOST)).chain(&self.notes) {
-            // Writing into a text does not fail.
+            // Writing into a `String` does not fail.
             let _ = writeln!(text, "    {sentence}");
         }
         if let Some(n_more) = self.violations.len().checked_sub(MOST).filter(|n| *n > 0) {

@@ -1,4 +1,5 @@
-//! What a server had that took the place of another did not: commits that were acknowledged, and that an asynchronous standby had not received.
+//! The tail of a replaced server: commits that it acknowledged and that its successor lacks,
+//! because an asynchronous standby had not received them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +12,8 @@ use uuid::Uuid;
 
 use crate::load::History;
 
-/// How much longer ago than the first claim that is lost something else may have been lost: under load there is always one soon.
+/// A lost tail may begin up to this much before its first lost claim. Under load a claim follows
+/// soon.
 const BEFORE_US: i64 = 1_000_000;
 
 /// The runs and claims of a server.
@@ -19,17 +21,17 @@ const BEFORE_US: i64 = 1_000_000;
 pub struct Content {
     /// The runs.
     pub runs: HashSet<Uuid>,
-    /// The tokens of claims, and when they were made, in microseconds since 1970.
+    /// The tokens of claims, with the time of each claim in microseconds since 1970.
     pub claims: HashMap<Uuid, i64>,
-    /// From when to when what it acknowledged may be lost.
+    /// The periods whose acknowledged work may be lost.
     tails: Vec<(i64, i64)>,
 }
 
 impl Content {
-    /// Those of a database.
+    /// Reads the runs and claims of a database.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// The database did not answer.
     pub async fn of(url: &str) -> Result<Self> {
         let mut connection = PgConnection::connect(url).await?;
         let runs = sqlx::query_scalar("select run_id from runledger.run");
@@ -40,7 +42,7 @@ impl Content {
         Ok(Self { runs: runs.into_iter().collect(), claims: claims.into_iter().collect(), tails: Vec::new() })
     }
 
-    /// What this one has and the other, which has just taken its place, has not.
+    /// Returns what this server has and its successor lacks.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         let lost = self.claims.iter().filter(|(token, _)| !other.claims.contains_key(token));
@@ -50,21 +52,21 @@ impl Content {
         Self { runs, claims, tails: tails.into_iter().collect() }
     }
 
-    /// Whether there is nothing.
+    /// Whether nothing was lost.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.claims.is_empty()
     }
 
-    /// Adds another.
+    /// Adds another server's content.
     pub fn extend(&mut self, other: Self) {
         self.runs.extend(other.runs);
         self.claims.extend(other.claims);
         self.tails.extend(other.tails);
     }
 
-    /// Runs of which something may be lost that was promised: what they did, or was done to them, when a tail was lost. What the history says of them is
-    /// not what the database knows.
+    /// Returns the runs to which something happened in a lost tail. For these runs the history and
+    /// the database may differ.
     #[must_use]
     pub fn touched(&self, events: &[Event], history: &History) -> HashSet<Uuid> {
         let in_tail = |from_us: i64, until_us: i64| {
@@ -79,7 +81,8 @@ impl Content {
         touched.map(|(run_id, ..)| run_id).collect()
     }
 
-    /// Takes out of the history what was promised by a server that is gone and is not there any more, nor was told again. Says how much.
+    /// Removes acknowledged calls whose runs were lost with a server and have not come back.
+    /// Returns how many.
     pub fn forgive(&self, submissions: &mut Vec<Submission>, there: &HashSet<Uuid>) -> usize {
         let n_before = submissions.len();
         let is_lost = |run_id: Uuid| self.runs.contains(&run_id) && !there.contains(&run_id);
@@ -88,7 +91,8 @@ impl Content {
         n_before - submissions.len()
     }
 
-    /// Takes out the bodies whose claims nobody knows any more: nothing that they gave was kept, and the run may have been claimed again meanwhile.
+    /// Removes the events of bodies whose claims were lost. Their results were lost too, and their
+    /// runs may have been claimed again. Returns the number of events.
     pub fn forget_bodies(&self, events: &mut Vec<Event>, facts: &Facts) -> usize {
         let n_before = events.len();
         let is_lost = |event: &Event| {

@@ -1,6 +1,7 @@
-//! Choices out of the bytes of an input. At its end every choice is the first one, so every input is one.
+//! Derives choices from the bytes of an input. After its end every choice is the first one, so
+//! every input is valid.
 
-/// What is left of an input.
+/// The rest of an input.
 #[derive(Debug)]
 pub(crate) struct Bytes<'a>(&'a [u8]);
 
@@ -29,7 +30,7 @@ impl<'a> Bytes<'a> {
         u128::from(self.wide()) << 64 | u128::from(self.wide())
     }
 
-    /// As many of the next bytes as are text, at most 255.
+    /// Takes up to 255 of the next bytes as text.
     pub(crate) fn text(&mut self) -> String {
         let length = usize::from(self.byte()).min(self.0.len());
         let (text, rest) = self.0.split_at(length);

@@ -1,4 +1,4 @@
-//! Durations: those of the attributes, and those that a program gives at run time.
+//! Durations in attributes, and durations that a program passes at run time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use runledger::model::timestamp::{FURTHEST, Timestamp};
 use crate::bytes::Bytes;
 use crate::macros::{errors, forget_places, job, literal, numbers};
 
-/// Takes the bytes as the text of a duration, and as durations and instants.
+/// Interprets the bytes as the text of a duration, and as durations and instants.
 pub fn durations(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         a_text_is_its_milliseconds_or_refused(text);
@@ -32,7 +32,7 @@ fn duration(bytes: &mut Bytes<'_>) -> Duration {
     }
 }
 
-/// What `30s` is worth, by wide arithmetic.
+/// The value of a text such as `30s`, computed in 128 bits.
 fn milliseconds(text: &str) -> Option<u64> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
     let (digits, scale) = units.iter().find_map(|(unit, scale)| {
@@ -40,7 +40,7 @@ fn milliseconds(text: &str) -> Option<u64> {
         (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())).then_some((digits, scale))
     })?;
     let digits = digits.trim_start_matches('0');
-    // Longer than that is longer than a century in any unit.
+    // Such a number exceeds a century in any unit.
     let number: u128 = if digits.len() > 20 { u128::from(u64::MAX) } else { digits.parse().ok()? };
     u64::try_from(number * scale).ok().filter(|ms| (1..=FURTHEST.as_millis()).contains(&u128::from(*ms)))
 }
@@ -68,7 +68,7 @@ fn a_range_is_its_ends_or_refused(text: &str) {
 fn delays_stay_within_reach(first: Duration, cap: Duration, random: u8) {
     let backoff = Backoff::new(first, cap);
     let unit_random = f64::from(random) / 256.0;
-    // The delay is computed with doubles, which know a century to half a microsecond.
+    // The delay is computed in `f64`, whose precision at a century is half a microsecond.
     let rounding = Duration::from_micros(1);
     let mut before = Duration::ZERO;
     for failures in (0..45).chain([u32::MAX]) {

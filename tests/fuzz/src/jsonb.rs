@@ -1,22 +1,24 @@
-//! What PostgreSQL's `jsonb` reads, told without PostgreSQL. `tests/it/payload.rs` holds it against a server.
+//! Decides without a server which texts PostgreSQL's `jsonb` accepts. `tests/it/payload.rs`
+//! compares it with a server.
 
-/// The most digits behind the point that a `numeric` may have (`NUMERIC_DSCALE_MAX`).
+/// The most decimals of a `numeric` (`NUMERIC_DSCALE_MAX`).
 const MOST_DECIMALS: i64 = 16_383;
 
-/// The most digits before the point.
+/// The most digits before the decimal point.
 const MOST_DIGITS: i64 = 131_072;
 
-/// The largest exponent that is read at all (`INT_MAX / 2`, exclusive).
+/// The largest accepted exponent (`INT_MAX / 2`, exclusive).
 const LARGEST_EXPONENT: i64 = i32::MAX as i64 / 2;
 
-/// Whether `jsonb` reads this text: RFC 8259, without NUL in texts, without halves of surrogate pairs, and with numbers that a `numeric` holds.
+/// Whether `jsonb` accepts this text: RFC 8259, without NUL in strings, without unpaired
+/// surrogates, and with numbers that fit a `numeric`.
 #[must_use]
 pub fn reads(text: &str) -> bool {
     let mut reader = Reader(text.as_bytes());
     reader.value().is_some() && reader.space().0.is_empty()
 }
 
-/// What is left to read. None is what the grammar does not know.
+/// The unread text. A method returns `None` if the grammar does not match.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -111,7 +113,7 @@ impl Reader<'_> {
         if whole.is_empty() || (whole.len() > 1 && whole[0] == b'0') {
             return None;
         }
-        // The place of the first digit that counts, from the point to the left.
+        // The position of the first significant digit, counted to the left from the decimal point.
         let mut place = (whole != b"0").then_some(i64::try_from(whole.len()).ok()?);
         let mut decimals = 0;
         if self.take(b'.').is_some() {

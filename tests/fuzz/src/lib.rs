@@ -1,7 +1,7 @@
-//! What holds for every input of the pure parts, whatever bytes it is made of. `tests/quick.rs` asks a few thousand inputs, `targets` as many as there is
-//! time for.
+//! Properties of the pure parts that hold for every input. `tests/quick.rs` checks a few thousand
+//! inputs, `targets` as many as the time allows.
 
-// A library of macros exports nothing but macros, so its modules are compiled here once more.
+// A macro crate exports only macros, so its modules are compiled here a second time.
 #[path = "../../../runledger-macros/src/attributes.rs"]
 mod attributes;
 #[path = "../../../runledger-macros/src/define.rs"]
@@ -41,10 +41,10 @@ pub use payload::payload;
 pub use records::records;
 pub use sealed::sealed;
 
-/// The check of one input. It panics where something does not hold.
+/// The check of one input. Panics if a property does not hold.
 pub type Check = fn(&[u8]);
 
-/// What is fuzzed, by name.
+/// The fuzz targets, by name.
 pub const TARGETS: [(&str, Check); 6] = [
     ("durations", durations),
     ("names", names),

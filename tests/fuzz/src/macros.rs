@@ -1,30 +1,30 @@
-//! The attribute macros without a compiler around them.
+//! The attribute macros, called without a compiler.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 
 pub(crate) use crate::define::define;
 pub(crate) use crate::model::Kind;
 
-/// An item without a fault.
+/// An item without an error.
 pub(crate) const ITEM: &str = "async fn charge(order: Order, note: Option<String>) -> Result<()> { Ok(()) }";
 
-/// What stands in the place of [`ITEM`] under these options; none where a lexer refuses them.
+/// The expansion of [`ITEM`] with these options. `None` if they cannot be lexed.
 pub(crate) fn job(options: &str) -> Option<TokenStream> {
     Some(define(Kind::Job, options.parse().ok()?, &ITEM.parse().ok()?))
 }
 
-/// A string literal that holds the text.
+/// A string literal with this text.
 pub(crate) fn literal(text: &str) -> String {
     proc_macro2::Literal::string(text).to_string()
 }
 
-/// Whether tokens know their places: under the cfg of cargo-fuzz, `proc-macro2` keeps none.
+/// Whether tokens have source positions. Under the cfg of cargo-fuzz, `proc-macro2` stores none.
 pub(crate) fn has_places() -> bool {
     let tokens: TokenStream = "place".parse().unwrap_or_default();
     tokens.into_iter().any(|token| token.span().source_text().is_some())
 }
 
-/// Where the errors of an expansion point.
+/// The positions of the errors in an expansion.
 pub(crate) fn errors(expansion: &TokenStream) -> Vec<Span> {
     let mut found = Vec::new();
     for token in expansion.clone() {
@@ -37,7 +37,7 @@ pub(crate) fn errors(expansion: &TokenStream) -> Vec<Span> {
     found
 }
 
-/// The numbers that the expansion gives to one of the descriptor's options.
+/// The numbers that the expansion assigns to one option of the descriptor.
 pub(crate) fn numbers(expansion: &TokenStream, option: &str) -> Option<Vec<u64>> {
     let mut is_next = false;
     for token in expansion.clone() {
@@ -63,7 +63,7 @@ pub(crate) fn numbers(expansion: &TokenStream, option: &str) -> Option<Vec<u64>>
     None
 }
 
-/// Forgets the places of the tokens so far, which a long-lived process would pile up.
+/// Frees the source positions of past tokens, which would accumulate in a long-lived process.
 pub(crate) fn forget_places() {
     proc_macro2::extra::invalidate_current_thread_spans();
 }

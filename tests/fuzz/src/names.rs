@@ -1,4 +1,5 @@
-//! Names and keys: what passes is within the limits of the columns and of their indexes, and the macros ask the same as the engine.
+//! Names and keys: an accepted one fits the limits of columns and indexes, and the macros accept
+//! the same names as the engine.
 
 use std::collections::HashSet;
 
@@ -11,7 +12,7 @@ use crate::macros::{errors, forget_places, job, literal};
 /// The longest step key: a name, a key in brackets, and its occurrence.
 const LONGEST_STEP_KEY: usize = MAX_NAME + MAX_KEY + "[]#4294967295".len();
 
-/// Takes each line as a name and as a key.
+/// Interprets each line as a name and as a key.
 pub fn names(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let lines: Vec<&str> = text.split('\n').collect();
@@ -57,7 +58,7 @@ fn a_key_is_text_that_a_column_holds(key: &str) {
     }
 }
 
-/// Refusals are logged: nobody's text may take the log over.
+/// Refusals are logged, so a user's text must not flood or break the log.
 fn is_shown_in_a_line(error: &str) {
     assert!(error.len() < 1000 && !error.chars().any(char::is_control), "{error:?}");
 }

@@ -1,11 +1,12 @@
-//! The options of the attributes, the functions under them and their bodies: any tokens have an expansion, and what is refused says where.
+//! The options of the attributes, and the functions and bodies under them. Any tokens have an
+//! expansion, and an error points at a position.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use crate::macros::{ITEM, Kind, define, errors, forget_places, has_places};
 
-/// Takes the first line as options, and what follows as the item, where something follows.
+/// Interprets the first line as options, and the rest as the item and as a body.
 pub fn options(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (options, item) = text.split_once('\n').unwrap_or((text, ""));
@@ -23,7 +24,7 @@ pub fn options(data: &[u8]) {
     forget_places();
 }
 
-/// Deep nests take the parser's stack, as they take the compiler's own.
+/// Deep nesting exhausts the parser's stack, as it does the compiler's.
 fn is_flat(text: &str) -> bool {
     text.bytes().filter(|byte| b"([{<&*-!|".contains(byte)).count() < 100
 }
@@ -56,7 +57,7 @@ fn under_any_item(kind: Kind, options: &TokenStream, item: &TokenStream) {
     }
 }
 
-/// In a workflow some tokens are refused, as what a step does none.
+/// Workflow code refuses some tokens that a step's body may contain.
 fn as_a_body(body: &TokenStream) {
     let refused = errors(&workflow(body));
     for place in refused.into_iter().filter(|_| has_places()) {

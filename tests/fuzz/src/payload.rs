@@ -1,4 +1,5 @@
-//! Values as text and back: what is stored comes back, and both readers of the column accept it.
+//! Values as text and back: a stored value comes back unchanged, and both readers of the column
+//! accept it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::bytes::Bytes;
 use crate::jsonb;
 use crate::value::{Node, depth, keeps_numbers, read_back};
 
-/// Takes the bytes as JSON, and as choices that make a value.
+/// Interprets the bytes as JSON, and as choices that make a value.
 pub fn payload(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         readers_never_panic(text);
@@ -26,7 +27,7 @@ pub fn payload(data: &[u8]) {
     arguments_are_found_by_their_names(&node);
 }
 
-/// What does not fit is told with its place and a remedy, and the user's texts are not repeated in full.
+/// An error names a remedy, and its length is bounded.
 fn readers_never_panic(text: &str) {
     let _ = first_difference(text, "1");
     let _ = first_difference("{\"a\":[1]}", text);
@@ -62,7 +63,8 @@ fn a_canonical_text_stays_and_has_no_order(text: &str) {
     assert_eq!(fingerprint(&of_turned), fingerprint(&once));
 }
 
-/// The same JSON with the keys of every object from behind, and with other white space. Of a key written twice the last value stays.
+/// The same JSON with the keys of every object reversed and other white space. Of a duplicate key
+/// only the last value remains.
 fn turned(text: &str) -> Option<String> {
     let text = text.trim();
     let parts: Vec<String> = match text.as_bytes().first()? {

@@ -1,5 +1,6 @@
-//! Recorded steps: whatever the rows say, a replay over them neither panics nor takes memory that they do not, and one that cannot go on says why. Over the
-//! rows that a run leaves when it is cut off anywhere, the replay gives the code what it saw before.
+//! Recorded steps. A replay over any rows neither panics nor allocates more than the rows need, and
+//! explains why it cannot continue. Over the rows of a run that was interrupted anywhere, the
+//! replay gives the code what it saw before.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::bytes::Bytes;
 
-/// Takes the bytes as the text of the rows, as rows that need not fit together, and as the course of a run.
+/// Interprets the bytes as the text of rows, as rows that need not fit together, and as the course
+/// of a run.
 pub fn records(data: &[u8]) {
     if let Some(rows) = std::str::from_utf8(data).ok().and_then(read) {
         assert_eq!(read(&written(&rows)), Some(rows.clone()));
@@ -26,12 +28,12 @@ pub fn records(data: &[u8]) {
     a_run_that_is_cut_off_is_replayed(&mut Bytes::new(data));
 }
 
-/// The steps of a run whose payloads are plain.
+/// Reads the steps of a run with unsealed payloads.
 fn read(text: &str) -> Option<Vec<Recorded>> {
     recorded::open(recorded::read(text).ok()?, uuid::Uuid::nil(), &Sealer::default()).ok()
 }
 
-/// The rows as the database writes them.
+/// The rows in the database's format.
 fn written(rows: &[Recorded]) -> String {
     let row = |row: &Recorded| {
         let output = row.result.as_ref().ok().and_then(|text| serde_json::from_str::<Value>(text).ok());
@@ -60,7 +62,7 @@ fn row(bytes: &mut Bytes<'_>) -> Recorded {
     }
 }
 
-/// Mostly one that may fit.
+/// A number that usually fits.
 fn number(bytes: &mut Bytes<'_>) -> u32 {
     match bytes.byte() {
         255 => u32::MAX,
@@ -77,7 +79,7 @@ fn replay_of_any_rows_ends(rows: Vec<Recorded>, bytes: &mut Bytes<'_>) {
     let n_rows = rows.len();
     let mut replay = Replay::new(rows);
     let mut undelivered: Vec<u64> = Vec::new();
-    // More than the rows have: what follows is new.
+    // More claims than rows: the others are new steps.
     for _ in 0..n_rows + 4 {
         let key = bytes.is_true().then_some("k");
         match replay.claim(if bytes.is_true() { "a" } else { "b" }, key, 0) {
@@ -95,20 +97,20 @@ fn replay_of_any_rows_ends(rows: Vec<Recorded>, bytes: &mut Bytes<'_>) {
             }
         }
     }
-    // Every step that is recorded has been claimed, so nothing that is still to come lets these be delivered.
+    // Every recorded step has been claimed, so no later claim makes these results deliverable.
     assert!(!replay.stalled().to_failure().message.is_empty());
 }
 
-/// A workflow whose next steps depend on nothing but what it has seen.
+/// A workflow whose next steps depend only on what it has seen.
 #[derive(Default)]
 struct Code {
-    /// The ordinals that were delivered to it.
+    /// The ordinals of the delivered steps.
     seen: Vec<u64>,
-    /// Steps that it has claimed and that were not delivered.
+    /// Steps that it has claimed and that are not delivered yet.
     open: BTreeMap<u64, Claim>,
 }
 
-/// How many steps such a workflow has at most, and how many start at once.
+/// The limits of steps per workflow, and of steps that start at once.
 const MOST_STEPS: usize = 24;
 const MOST_AT_ONCE: u64 = 4;
 
@@ -116,7 +118,7 @@ impl Code {
     fn claim_next(&mut self, replay: &mut Replay, seed: u64) {
         let seed = self.seen.iter().fold(seed, |seed, ordinal| Rng::with_seed(seed ^ *ordinal).u64(..));
         let mut random = Rng::with_seed(seed);
-        // As long as nothing is open, it goes on.
+        // If no step is open, at least one starts.
         let n_new = random.u64(..MOST_AT_ONCE).max(u64::from(self.open.is_empty()));
         for _ in 0..n_new {
             if self.seen.len() + self.open.len() == MOST_STEPS {
@@ -130,7 +132,7 @@ impl Code {
     }
 }
 
-/// What is on its way to the database, or there.
+/// The rows in the database, and those on their way to it.
 #[derive(Default)]
 struct Journal {
     recorded: BTreeMap<u64, Recorded>,
@@ -150,7 +152,7 @@ fn a_run_that_is_cut_off_is_replayed(bytes: &mut Bytes<'_>) {
             return;
         }
         before = seen;
-        // What was sent when the process died may have arrived.
+        // Rows that were on their way when the process died may have arrived.
         for (ordinal, row) in std::mem::take(&mut journal.sent) {
             if bytes.is_true() {
                 journal.recorded.insert(ordinal, row);
@@ -159,7 +161,7 @@ fn a_run_that_is_cut_off_is_replayed(bytes: &mut Bytes<'_>) {
     }
 }
 
-/// One attempt until its process dies or the workflow ends: what the code saw.
+/// Runs one attempt until its process dies or the workflow ends. Returns what the code saw.
 fn attempt(mut replay: Replay, seed: u64, journal: &mut Journal, bytes: &mut Bytes<'_>) -> Vec<u64> {
     let n_known = journal.recorded.values().map(|row| row.seen_len as usize).max().unwrap_or(0);
     let mut code = Code::default();
@@ -177,7 +179,7 @@ fn attempt(mut replay: Replay, seed: u64, journal: &mut Journal, bytes: &mut Byt
             assert_eq!(replay.unmet(), None::<Divergence>);
             return code.seen;
         }
-        // Death comes once the known past is behind, so that each attempt gets further.
+        // The process dies only after the known history, so that each attempt gets further.
         if bytes.below(16) == 15 && code.seen.len() >= n_known {
             return code.seen;
         }

@@ -1,5 +1,6 @@
-//! Sealed payloads: what a column has is opened, or refused in words that name its place and show nothing of it. What was sealed opens at its place and nowhere
-//! else, under every key of the ring, and not when it was changed.
+//! Sealed payloads. A column's text either opens, or is refused with an error that names its place
+//! and reveals nothing. A sealed payload opens only at its own place, with every ring that has its
+//! key, and not after a change.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use uuid::Uuid;
 
 use crate::bytes::Bytes;
 
-/// What is sealed here has this word in it, and nothing else has it.
+/// Every sealed payload contains this word. No other text does.
 const WORD: &str = "hunter2";
 
-/// What stands before and behind what the sealer has made of a payload.
+/// The text before and after the sealer's result.
 const BEFORE: &str = "{\"$sealed\":\"";
 const BEHIND: &str = "\"}";
 
@@ -36,7 +37,8 @@ const KINDS: [PayloadKind; 11] = [
     PayloadKind::Log,
 ];
 
-/// Takes the bytes as the text of a column, as what a cipher is to open, and as choices of a value, its place and what is changed of it.
+/// Interprets the bytes as the text of a column, as a ciphertext, and as choices of a value, its
+/// place and a change.
 pub fn sealed(data: &[u8]) {
     if data.windows(WORD.len()).any(|part| part == WORD.as_bytes()) {
         return;
@@ -62,7 +64,7 @@ fn ring() -> Sealer {
         .with_codec(Arc::new(AesGcm::new("2027", [2; 32]).with_previous_key("2026", [1; 32])), true)
 }
 
-/// The same before the newer one was there, and once it will be the older one.
+/// The ring before the newer key existed, and the ring after that key has become the older one.
 fn rings_of_other_years() -> [Sealer; 2] {
     let before = AesGcm::new("2026", [1; 32]).with_previous_key("2027", [2; 32]);
     let later = AesGcm::new("2028", [3; 32]).with_previous_key("2027", [2; 32]);
@@ -72,7 +74,8 @@ fn rings_of_other_years() -> [Sealer; 2] {
     ]
 }
 
-/// Those that cannot open what [`ring`] seals: without the key, with another one of its name, without any.
+/// Sealers that cannot open what [`ring`] seals: without its key, with another key of the same
+/// name, and without any key.
 fn strangers() -> [Sealer; 3] {
     let without = AesGcm::new("2026", [1; 32]);
     let other = AesGcm::new("2027", [1; 32]);
@@ -83,14 +86,14 @@ fn strangers() -> [Sealer; 3] {
     ]
 }
 
-/// A key that a step may have.
+/// A valid step key.
 fn key(bytes: &mut Bytes<'_>) -> String {
     let key = bytes.text();
     if check_key("step key", &key).is_ok() { key } else { "charge".to_owned() }
 }
 
-/// Whatever reads it, and in whatever frame: no key of the ring has made it. (An input that was sealed by one of them for its own place would be the exception,
-/// and is none that can be come by.)
+/// No key of the ring has sealed this text, so it must not open in any frame. (Only an input that
+/// one of these keys sealed for its own place would open, and a fuzzer cannot find one.)
 fn nobody_has_sealed(place: &Place<'_>, text: &str) {
     let payload = json!({ "$sealed": text }).to_string();
     let half = format!("{BEFORE}{text}");
@@ -106,7 +109,7 @@ fn nobody_has_sealed(place: &Place<'_>, text: &str) {
     }
 }
 
-/// What does not begin as a sealed payload is none, and is given back to the letter.
+/// A text that does not begin like a sealed payload is returned unchanged.
 fn what_is_not_sealed_stays_as_it_is(place: &Place<'_>, text: &str) {
     for sealer in [ring(), Sealer::default()] {
         let opened = sealer.open(place, Stored::read(text.to_owned()));
@@ -117,14 +120,14 @@ fn what_is_not_sealed_stays_as_it_is(place: &Place<'_>, text: &str) {
     }
 }
 
-/// Whether a text begins as a sealed payload does.
+/// Whether a text begins like a sealed payload.
 fn is_frame(text: &str) -> bool {
     let inside = text.trim_start().strip_prefix('{').map(str::trim_start);
     inside.is_some_and(|inside| inside.starts_with("\"$sealed\""))
 }
 
 fn what_is_sealed_opens_at_its_place_alone(place: &Place<'_>, text: &str, bytes: &mut Bytes<'_>) {
-    // A text with a NUL is no payload.
+    // A text with a NUL is not a payload.
     let Ok(plain) = Plain::of(&(WORD, text)) else { return };
     let sealed = ring().seal(place, plain.clone()).unwrap_or_else(|error| unreachable!("{error}"));
     let stored = sealed.as_str();
@@ -140,7 +143,8 @@ fn what_is_sealed_opens_at_its_place_alone(place: &Place<'_>, text: &str, bytes:
     }
     let Some((at, changed)) = changed(stored, bytes) else { return };
     match ring().open(place, Stored::read(changed.clone())) {
-        // Of the frame some changes only lead to another spelling, and others to what is no frame any more: then it is the sealed text that is given.
+        // A change of the frame may only give another spelling, or a text without a frame. The
+        // latter is returned unchanged.
         Ok(opened) if opened == *plain => assert_eq!(value(&changed), value(stored), "`{changed}`"),
         Ok(opened) => {
             let is_of_frame = at < BEFORE.len() || at >= stored.len() - BEHIND.len();
@@ -150,7 +154,7 @@ fn what_is_sealed_opens_at_its_place_alone(place: &Place<'_>, text: &str, bytes:
     }
 }
 
-/// A failure keeps its kind readable, and is otherwise as any payload.
+/// A sealed failure keeps its kind readable. The rest behaves like any payload.
 fn a_failure_is_sealed_with_its_words(place: &Place<'_>, text: &str, bytes: &mut Bytes<'_>) {
     let kind = if bytes.is_true() { FailureKind::Error } else { FailureKind::Timeout };
     let failure = Failure { causes: vec![text.to_owned()], ..Failure::new(kind, WORD) };
@@ -168,13 +172,14 @@ fn a_failure_is_sealed_with_its_words(place: &Place<'_>, text: &str, bytes: &mut
     }
     let Some((_, changed)) = changed(sealed.as_str(), bytes) else { return };
     match ring().open_failure(place, &Stored::read(changed.clone())) {
-        // Its kind and the words beside it are not sealed: they may change, and what is sealed is given all the same, whole.
+        // The kind and the words beside it are not sealed and may change. The sealed part opens
+        // whole or not at all.
         Ok(opened) => assert!(opened.message == WORD || !format!("{opened:?}").contains(WORD), "`{changed}`"),
         Err(error) => is_refused_in_words(place, &error),
     }
 }
 
-/// Places that are near to this one.
+/// Places that are close to this one.
 fn others<'k>(place: &Place<'k>) -> [Place<'k>; 3] {
     let (run_id, kind, key) = (place.run_id(), place.kind(), place.key());
     let run = Uuid::from_u128(run_id.as_u128() + 1);
@@ -182,12 +187,13 @@ fn others<'k>(place: &Place<'k>) -> [Place<'k>; 3] {
     [Place::new(run, kind, key), Place::new(run_id, other_kind, key), Place::new(run_id, kind, &key[..0])]
 }
 
-/// A text that differs at one place, and that place: a byte is another or the one after it, is gone, is new, or is the end. The last bytes, of which base64
-/// does not use all bits, have their turn as often as all.
+/// Changes a text at one position, and returns both: a byte is replaced, incremented, removed or
+/// inserted, or the text ends there. Half of the changes hit the last 8 bytes, because base64 does
+/// not use all bits of the last ones.
 fn changed(text: &str, bytes: &mut Bytes<'_>) -> Option<(usize, String)> {
     let choice = usize::try_from(bytes.wide() >> 1).unwrap_or_default();
     let at = if bytes.is_true() { choice % text.len() } else { text.len() - 1 - choice % 8 };
-    // All of it is ASCII, before and after.
+    // The text is ASCII, before and after the change.
     let (before, old, behind) = (&text[..at], text.as_bytes()[at], &text[at + 1..]);
     let new = char::from(bytes.below(128));
     let changed = match bytes.below(5) {
@@ -200,7 +206,7 @@ fn changed(text: &str, bytes: &mut Bytes<'_>) -> Option<(usize, String)> {
     (changed != text).then_some((at, changed))
 }
 
-/// What a text says as JSON.
+/// The JSON value of a text.
 fn value(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
@@ -212,7 +218,8 @@ fn is_refused<T: Debug>(place: &Place<'_>, opened: Result<T, PayloadError>) {
     }
 }
 
-/// The words, as they are recorded, name the place first, have nothing of what was sealed, and do not take a log over.
+/// The recorded error begins with the place, reveals nothing of the sealed text, and has a bounded
+/// length.
 fn is_refused_in_words(place: &Place<'_>, error: &PayloadError) {
     let (what, failure) = (place.to_string(), error.to_failure());
     assert_eq!(failure.kind, FailureKind::Sealed, "{failure:?}");

@@ -1,4 +1,4 @@
-//! Values of every kind that a `Serialize` can give, and what must come back of them.
+//! Values of every kind that `Serialize` supports, and what reading them back must return.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Number, Value};
 use crate::bytes::Bytes;
 use crate::jsonb;
 
-/// A value, as good or as bad as a user's.
+/// A value as a user may have it, valid or not.
 #[derive(Debug)]
 pub(crate) enum Node {
     Unit,
@@ -23,16 +23,16 @@ pub(crate) enum Node {
     Double(f64),
     Char(char),
     Text(String),
-    /// Written by its `Display`.
+    /// Serialized through `Display`.
     Shown(String),
     Items(Vec<Node>),
     Fields(BTreeMap<String, Node>),
-    /// Arrays around a value, more of them than a text of a few bytes would have.
+    /// A value inside many arrays: more than a short input could spell out.
     Deep(u8, Box<Node>),
     Ready(Box<RawValue>),
 }
 
-/// How deep values are made of bytes, `Deep` aside.
+/// The depth of values made of bytes, without `Deep`.
 const DEPTH: u8 = 8;
 
 impl Node {
@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// What a reader must find, and how deep. None where it must not be stored.
+    /// The value that a reader must find. `None` if the value must not be stored.
     pub(crate) fn faithful(&self) -> Option<Value> {
         match self {
             Self::Unit => Some(Value::Null),
@@ -93,7 +93,7 @@ impl Node {
         }
     }
 
-    /// How many arrays and objects are nested in it.
+    /// The depth of nested arrays and objects.
     pub(crate) fn depth(&self) -> usize {
         match self {
             Self::Items(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
@@ -105,7 +105,7 @@ impl Node {
     }
 }
 
-/// What a text holds that `jsonb` reads, and every reader of JSON without loss.
+/// The value of a text, if `jsonb` and every JSON reader accept it without loss.
 pub(crate) fn read_back(text: &str) -> Option<Value> {
     let vanishes = numbers(text).any(|number| {
         let digits = mantissa(&number);
@@ -119,7 +119,8 @@ pub(crate) fn read_back(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// Whether no reader rounds a number of this text: integers fit into 64 bits, and floats are written with the fewest digits, or rounded to at most 17.
+/// Whether no reader rounds a number of this text. Integers must fit in 64 bits. Floats must have
+/// at most 17 digits, in the shortest or a correctly rounded form.
 pub(crate) fn keeps_numbers(text: &str) -> bool {
     numbers(text).all(|number| {
         if !number.contains(['.', 'e', 'E']) {
@@ -135,7 +136,7 @@ pub(crate) fn keeps_numbers(text: &str) -> bool {
     })
 }
 
-/// The digits of a number without zeros at both ends, and the power of ten of the first.
+/// The digits of a number without zeros at both ends, and the power of ten of the first digit.
 fn scientific(number: &str) -> (String, i64) {
     let number = number.trim_start_matches('-');
     let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
@@ -146,7 +147,7 @@ fn scientific(number: &str) -> (String, i64) {
     (all.trim_matches('0').to_owned(), power)
 }
 
-/// The most brackets that are open at once.
+/// The most brackets open at once.
 pub(crate) fn depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for byte in outside_texts(text).bytes() {
@@ -171,7 +172,7 @@ fn numbers(text: &str) -> impl Iterator<Item = String> {
     parts.into_iter().filter(|part| part.starts_with(|c: char| c == '-' || c.is_ascii_digit()))
 }
 
-/// A JSON text with its texts left out.
+/// A JSON text without the contents of its strings.
 fn outside_texts(text: &str) -> String {
     let (mut outside, mut is_inside, mut is_escaped) = (String::new(), false, false);
     for c in text.chars() {
@@ -186,8 +187,8 @@ fn outside_texts(text: &str) -> String {
     outside
 }
 
-/// The shortest digits of the single, which are not those of the same number as a double. Of two that are as short, and both this number, those of
-/// serde_json: the standard library may take the others.
+/// The shortest digits of an `f32`, which differ from those of the same number as an `f64`. Of two
+/// equally short forms it takes serde_json's, because the standard library may choose the other.
 fn single(number: f32) -> Option<Value> {
     let shortest = serde_json::to_string(&number).ok()?;
     let read: f64 = shortest.parse().ok()?;
@@ -230,7 +231,7 @@ impl Serialize for Node {
     }
 }
 
-/// A value with arrays around it.
+/// A value inside arrays.
 struct Around<'n>(u8, &'n Node);
 
 impl Serialize for Around<'_> {

@@ -1,4 +1,5 @@
-//! The properties of the fuzz targets over the corpus, over inputs near it, and over any bytes: what a second or two allows, the same in every run.
+//! The properties of the fuzz targets over the corpus, over inputs near it, and over random bytes.
+//! Takes a second or two, with the same inputs in every run.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::fs;
@@ -10,7 +11,6 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
-/// The inputs that are worth keeping.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -18,7 +18,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// An entry of the corpus with bytes replaced and the end of another behind it.
+/// An entry of the corpus with some bytes replaced and the end of another entry appended.
 fn near(corpus: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let changes = vec((any::<Index>(), any::<u8>()), 0..4);
     (select(corpus.clone()), changes, select(corpus), any::<Index>()).prop_map(

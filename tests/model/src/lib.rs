@@ -1,4 +1,5 @@
-//! The ownership protocol as a model whose every state is visited, and the engine's statements in every order in which they can meet.
+//! The ownership protocol as a model with an exhaustive search, and the engine's statements in
+//! every possible interleaving.
 
 pub mod ownership;
 pub mod permutations;

@@ -1,4 +1,5 @@
-//! The engine's own statements with their parameters, and edits of single ones: what a statement is for shows when a part of it is missing.
+//! The engine's own statements with their parameters, and defects of single statements. A defect
+//! shows why the removed part is needed.
 
 mod claims;
 
@@ -9,7 +10,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
-/// The name of the sessions of every worker.
+/// The name of every worker's session.
 const SESSION: &str = "session";
 
 type Query = sqlx::query::Query<'static, Postgres, sqlx::postgres::PgArguments>;
@@ -20,9 +21,9 @@ type Result<T> = std::result::Result<T, sqlx::Error>;
 pub struct Edit {
     /// The statement.
     pub statement: &'static str,
-    /// What stands there.
+    /// The original text.
     pub old: &'static str,
-    /// What stands there instead.
+    /// Its replacement.
     pub new: &'static str,
 }
 
@@ -41,57 +42,57 @@ pub struct Fence {
     pub token: Uuid,
 }
 
-/// A run that a claim has given.
+/// A claimed run.
 #[derive(Clone, Debug)]
 pub struct Claimed {
     /// The run.
     pub run_id: Uuid,
-    /// Its counters, this attempt included.
+    /// Its counters, including this attempt.
     pub counters: Counters,
-    /// Whether it is to be cancelled.
+    /// Whether its cancellation is requested.
     pub cancel_requested: bool,
-    /// The keys of its recorded steps, in their order.
+    /// The keys of its recorded steps, in order.
     pub steps: Vec<String>,
 }
 
-/// A lease of a worker that is dead, or does not know it.
+/// A lease whose worker is dead or does not know it.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// The right that it gives.
+    /// Its fence.
     pub fence: Fence,
     /// The run's counters.
     pub counters: Counters,
-    /// Whether the run is to be cancelled; false where the statement does not say.
+    /// Whether the run's cancellation is requested. False if the statement does not return it.
     pub cancel_requested: bool,
 }
 
-/// What a heartbeat brings back.
+/// The reply to a heartbeat.
 #[derive(Clone, Debug)]
 pub struct Pulse {
-    /// False where the worker was declared dead.
+    /// False if the worker was marked dead.
     pub alive: bool,
-    /// The runs that it holds and that are to be cancelled.
+    /// The worker's runs to cancel.
     pub cancels: Vec<Uuid>,
-    /// Whether runs that nobody holds are to be cancelled.
+    /// Whether unclaimed runs are to be cancelled.
     pub cancels_left: bool,
-    /// The runs that it holds and that are to be paused.
+    /// The worker's runs to pause.
     pub pauses: Vec<Uuid>,
-    /// Whether runs that nobody holds are to be paused.
+    /// Whether unclaimed runs are to be paused.
     pub pauses_left: bool,
 }
 
-/// What a run waits for.
+/// The events that a waiting run waits for.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
-    /// The end of one of these runs.
+    /// The end of any of these runs.
     pub any: Vec<Uuid>,
-    /// The end of the last of these.
+    /// The end of all of these runs.
     pub all: Vec<Uuid>,
-    /// A signal of one of these names.
+    /// A signal of any of these names.
     pub signals: Vec<String>,
 }
 
-/// A node of a graph, or one that is added to it.
+/// A node of a graph, or an addition to one.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Its run.
@@ -100,32 +101,33 @@ pub struct Node {
     pub name: &'static str,
     /// Its job.
     pub job: String,
-    /// For how many others it waits.
+    /// The number of unfinished dependencies.
     pub n_waits: i32,
-    /// How a node ended without success that it needs, so that it is cancelled at once.
+    /// The outcome of a dependency that did not succeed, so that the node is cancelled at once.
     pub hopeless: Option<String>,
 }
 
-/// What became of a submission.
+/// The result of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submission {
     /// The run is new.
     Created,
-    /// It was there before.
+    /// The run existed before.
     Existing,
 }
 
 impl Statements {
-    /// The statements as the engine has them.
+    /// Returns the engine's statements.
     #[must_use]
     pub const fn real() -> Self {
         Self { edit: None }
     }
 
-    /// The statements with one defect.
+    /// Returns the statements with one defect.
     ///
     /// # Panics
-    /// Where the old text does not stand in the statement exactly once: then the statement has changed, and the defect must be stated anew.
+    /// The original text does not occur exactly once in the statement. The statement has changed
+    /// then, and the defect must be stated again.
     #[must_use]
     pub fn with(edit: Edit) -> Self {
         let n_matches = text(edit.statement).matches(edit.old).count();
@@ -141,33 +143,33 @@ impl Statements {
         sqlx::query(AssertSqlSafe(text))
     }
 
-    /// Whether a run is there for whoever met it.
+    /// Returns whether an existing run is visible.
     pub async fn existing(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
         Ok(self.query("existing").bind(vec![run_id]).fetch_optional(db).await?.is_some())
     }
 
-    /// Records a step for the first time. False where the fence is lost.
+    /// Records a step for the first time. Returns false if the fence is lost.
     pub async fn checkpoint_fresh(&self, db: &mut PgConnection, fence: Fence, key: &str) -> Result<bool> {
         held(&step(self.query("checkpoint_fresh"), fence, key).fetch_one(db).await?)
     }
 
-    /// Records a step that may be recorded already. False where the fence is lost.
+    /// Records a step that may be recorded already. Returns false if the fence is lost.
     pub async fn checkpoint(&self, db: &mut PgConnection, fence: Fence, key: &str) -> Result<bool> {
         held(&step(self.query("checkpoint"), fence, key).bind(None::<String>).fetch_one(db).await?)
     }
 
-    /// Records a step that can be taken back. False where the fence is lost.
+    /// Records a step with a compensation. Returns false if the fence is lost.
     pub async fn checkpoint_to_undo(&self, db: &mut PgConnection, fence: Fence, key: &str) -> Result<bool> {
         let query = step_with(self.query("checkpoint"), fence, key, vec![Some("{}")]);
         held(&query.bind(None::<String>).fetch_one(db).await?)
     }
 
-    /// Waits for what an attempt is writing.
+    /// Waits for concurrent writes of an attempt.
     pub async fn lock_lease(&self, db: &mut PgConnection, fence: Fence) -> Result<()> {
         self.query("lock_lease").bind(fence.run_id).bind(fence.token).execute(db).await.map(drop)
     }
 
-    /// Ends an attempt. False where the fence is lost.
+    /// Ends an attempt. Returns false if the fence is lost.
     pub async fn settle(&self, db: &mut PgConnection, fence: Fence, settlement: &Settlement) -> Result<bool> {
         if let Verdict::Complete(output) = &settlement.verdict {
             let query = self.query("settle_completed").bind(vec![fence.run_id]).bind(vec![fence.token]);
@@ -190,7 +192,8 @@ impl Statements {
         Ok(query.fetch_optional(db).await?.is_some())
     }
 
-    /// Parks a run until what it waits for comes. None where the fence is lost, false where it has come already.
+    /// Suspends a run until what it waits for comes. Returns `None` if the fence is lost, and false
+    /// if it has come already.
     pub async fn suspend(
         &self,
         db: &mut PgConnection,
@@ -205,7 +208,7 @@ impl Statements {
         query.bind(is_locked).fetch_optional(db).await?.map(|row| row.try_get("parked")).transpose()
     }
 
-    /// Sends a signal to a run. False where it has ended.
+    /// Sends a signal to a run. Returns false if the run has ended.
     pub async fn send_signal(
         &self,
         db: &mut PgConnection,
@@ -219,7 +222,8 @@ impl Statements {
         Ok(row.try_get::<Option<i32>, _>("number")?.is_some())
     }
 
-    /// Takes the first signal of a name for a step. Whether it got it; none where the fence is lost.
+    /// Takes the first signal of a name for a step. Returns whether there was one, or `None` if the
+    /// fence is lost.
     pub async fn take_signal(
         &self,
         db: &mut PgConnection,
@@ -235,13 +239,14 @@ impl Statements {
         Ok(if held?.is_some() { Some(taken?.is_some()) } else { None })
     }
 
-    /// Lets a run begin anew. False where the fence is lost.
+    /// Continues a run as new. Returns false if the fence is lost.
     pub async fn continue_run(&self, db: &mut PgConnection, fence: Fence) -> Result<bool> {
         let query = self.query("continue_run").bind(fence.run_id).bind(fence.token).bind("{}").bind(0_i64);
         Ok(query.fetch_optional(db).await?.is_some())
     }
 
-    /// Records the step of an attempt that starts a graph. Whether the fence held, and nobody has asked for the end of the run.
+    /// Records the step of an attempt that starts a graph. Returns false if the fence is lost or a
+    /// cancellation is requested.
     pub async fn note_graph(&self, db: &mut PgConnection, fence: Fence, graph: Uuid) -> Result<bool> {
         let query = self
             .query("start_child")
@@ -267,7 +272,8 @@ impl Statements {
         row.map_or(Ok(false), |row| Ok(!row.try_get::<bool, _>("cancelled")?))
     }
 
-    /// Submits a graph of these nodes and edges (who needs the success of whom), by itself or below a run, or without a name adds them to one.
+    /// Submits a graph of these nodes and edges (dependent, dependency), optionally as the child of
+    /// a run. Without a name, adds the nodes to an existing graph.
     pub async fn submit_graph(
         &self,
         db: &mut PgConnection,
@@ -314,13 +320,13 @@ impl Statements {
             .map(drop)
     }
 
-    /// Holds a node, and what it needs, where they are; those that it got.
+    /// Locks a node and its dependencies, if they are live. Returns the locked runs.
     pub async fn append_lock(&self, db: &mut PgConnection, needed: Uuid) -> Result<Vec<Uuid>> {
         let rows = self.query("append_lock").bind(vec![needed]).fetch_all(db).await?;
         rows.iter().map(|row| row.try_get("run_id")).collect()
     }
 
-    /// How a node ended, if it did, and the others that it needs and that go on.
+    /// Returns how a node ended, if it did, and the live nodes that it depends on.
     pub async fn append_look(
         &self,
         db: &mut PgConnection,
@@ -331,12 +337,13 @@ impl Statements {
         rows.iter().map(|row| Ok((row.try_get("run_id")?, row.try_get("state")?))).collect()
     }
 
-    /// Starts and cancels what the end of a node decides.
+    /// Starts and cancels nodes after the end of a node.
     pub async fn release(&self, db: &mut PgConnection, ended: Uuid) -> Result<()> {
         self.query("release").bind(vec![ended]).execute(db).await.map(drop)
     }
 
-    /// Completes a gate by a link from before any revocation. Returns whether the decision was accepted.
+    /// Completes a gate through a link that is older than any revocation. Returns whether the
+    /// decision was accepted.
     pub async fn gate_decide(&self, db: &mut PgConnection, gate: Uuid) -> Result<bool> {
         let query = self.query("gate_decide").bind(gate).bind("completed").bind("true");
         let query = query.bind(None::<&str>).bind(None::<&str>).bind(None::<&str>);
@@ -348,27 +355,28 @@ impl Statements {
         self.query("gate_revoke").bind(gate).execute(db).await.map(drop)
     }
 
-    /// Wakes the parents that wait for a run that has ended.
+    /// Wakes the parents that wait for an ended run.
     pub async fn wake_parents(&self, db: &mut PgConnection, ended: Uuid) -> Result<()> {
         self.query("wake_parents").bind(vec![ended]).execute(db).await.map(drop)
     }
 
-    /// Wakes a run where something that it waits for has come.
+    /// Wakes a run if something that it waits for has come.
     pub async fn wake_met(&self, db: &mut PgConnection, run_id: Uuid) -> Result<()> {
         self.query("wake_met").bind(vec![run_id]).execute(db).await.map(drop)
     }
 
-    /// As [`lock_runs`](Self::lock_runs), unless another transaction has locked the run. Whether it did.
+    /// Like [`lock_runs`](Self::lock_runs), unless another transaction has locked the run. Returns
+    /// whether it locked the run.
     pub async fn lock_free_run(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
         Ok(self.query("lock_free_runs").bind(vec![run_id]).fetch_optional(db).await?.is_some())
     }
 
-    /// Makes what follows in this transaction serial for a run.
+    /// Locks a run for this transaction.
     pub async fn lock_runs(&self, db: &mut PgConnection, run_id: Uuid) -> Result<()> {
         self.query("lock_runs").bind(vec![run_id]).execute(db).await.map(drop)
     }
 
-    /// How many runs below another go on, of which nobody has asked for the end.
+    /// Returns how many descendants of a run are live without a cancellation request.
     pub async fn n_below(&self, db: &mut PgConnection, run_id: Uuid) -> Result<usize> {
         let (mut above, mut n_below) = (vec![run_id], 0);
         while !above.is_empty() {
@@ -385,52 +393,52 @@ impl Statements {
         Ok(n_below)
     }
 
-    /// Asks for the cancellation of a run. Its state, where it has ended.
+    /// Requests the cancellation of a run. Returns its state if it has ended.
     pub async fn cancel_ask(&self, db: &mut PgConnection, run_id: Uuid) -> Result<Option<String>> {
         let query = self.query("cancel_ask").bind(run_id).bind(None::<String>);
         query.fetch_one(db).await?.try_get("state")
     }
 
-    /// Ends a run that no worker holds as cancelled. False where it is not there to be taken.
+    /// Cancels a run that no worker holds. Returns false if there is no such run.
     pub async fn cancel_take(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
         let query = self.query("cancel_take").bind(run_id).bind(ERROR).bind(false).bind(None::<String>);
         Ok(query.fetch_optional(db).await?.is_some())
     }
 
-    /// Asks for the pause of a run. Its state before.
+    /// Requests the pause of a run. Returns its state before.
     pub async fn pause_ask(&self, db: &mut PgConnection, run_id: Uuid) -> Result<String> {
         self.query("pause_ask").bind(run_id).bind("wait").fetch_one(db).await?.try_get("state")
     }
 
-    /// Pauses a run that no worker holds. False where it is not there to be taken.
+    /// Pauses a run that no worker holds. Returns false if there is no such run.
     pub async fn pause_take(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
         Ok(self.query("pause_take").bind(run_id).fetch_optional(db).await?.is_some())
     }
 
-    /// Lets a run go on, or takes back the request to pause it. False where there is nothing of both.
+    /// Resumes a run, or withdraws the request to pause it. Returns false if neither was possible.
     pub async fn resume(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
         Ok(self.query("resume").bind(run_id).fetch_optional(db).await?.is_some())
     }
 
-    /// Moves a run to the second version of its code. False where it is not there to be moved.
+    /// Pins a run to version 2 of its code. Returns false if it cannot be moved.
     pub async fn pin(&self, db: &mut PgConnection, run_id: Uuid, job: &str) -> Result<bool> {
         Ok(self.query("pin").bind(run_id).bind(format!("{job}@2")).fetch_optional(db).await?.is_some())
     }
 
-    /// Wakes the runs whose wait is over.
+    /// Wakes the runs whose timeout has passed.
     pub async fn wake_due(&self, db: &mut PgConnection) -> Result<()> {
         let due = self.query("timers_due").bind(10_i64).bind(Vec::<Uuid>::new()).fetch_all(&mut *db).await?;
         let due: Vec<Uuid> = due.iter().map(|row| row.try_get("run_id")).collect::<Result<_>>()?;
         self.query("wake_due").bind(due).execute(db).await.map(drop)
     }
 
-    /// The leases that the database has for a worker.
+    /// Returns the leases that the database has for a worker.
     pub async fn held(&self, db: &mut PgConnection, worker_id: i64) -> Result<Vec<Lease>> {
         let rows = self.query("held").bind(worker_id).fetch_all(db).await?;
         rows.iter().map(|row| lease(row, false)).collect()
     }
 
-    /// The leases of dead workers.
+    /// Returns the leases of dead workers.
     pub async fn orphans(&self, db: &mut PgConnection) -> Result<Vec<Lease>> {
         let orphaned =
             self.query("orphaned").bind(200_i64).bind(Vec::<Uuid>::new()).fetch_all(&mut *db).await?;
@@ -439,12 +447,12 @@ impl Statements {
         rows.iter().map(|row| lease(row, true)).collect()
     }
 
-    /// Whether a run has recorded a step under its present claim.
+    /// Returns whether a run has recorded a step under its current claim.
     pub async fn progressed(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
         Ok(self.query("progressed").bind(vec![run_id]).fetch_optional(db).await?.is_some())
     }
 
-    /// Makes a worker known.
+    /// Registers a worker.
     pub async fn worker_register(&self, db: &mut PgConnection, name: &str) -> Result<i64> {
         let query = self.query("worker_register").bind(name.to_owned()).bind("0").bind(SESSION);
         query.bind(vec!["job"]).bind(vec!["default"]).fetch_one(db).await?.try_get("worker_id")
@@ -455,12 +463,12 @@ impl Statements {
         self.query("worker_lock").bind(worker_id).fetch_one(db).await?.try_get("locked")
     }
 
-    /// Notes the incarnation in which the lock was taken.
+    /// Stores the incarnation in which the lock was taken.
     pub async fn worker_locked(&self, db: &mut PgConnection, worker_id: i64) -> Result<()> {
         self.query("worker_locked").bind(worker_id).execute(db).await.map(drop)
     }
 
-    /// Says that a worker lives, and asks what concerns it.
+    /// Sends a heartbeat and returns its reply.
     pub async fn heartbeat(&self, db: &mut PgConnection, worker_id: i64) -> Result<Pulse> {
         let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).fetch_one(db).await?;
         let (cancels, cancels_left) = (row.try_get("cancels")?, row.try_get("cancels_left")?);
@@ -468,13 +476,13 @@ impl Statements {
         Ok(Pulse { alive: row.try_get("alive")?, cancels, cancels_left, pauses, pauses_left })
     }
 
-    /// Whether a worker's lock is evidence; none where it is dead already.
+    /// Returns whether a worker's lock is evidence, or `None` if the worker is dead already.
     pub async fn suspect(&self, db: &mut PgConnection, worker_id: i64) -> Result<Option<bool>> {
         let row = self.query("suspect").bind(worker_id).fetch_optional(db).await?;
         row.map(|row| row.try_get("lock_is_evidence")).transpose()
     }
 
-    /// Living workers of a name besides this one, and whether their locks are evidence.
+    /// Returns other live workers of a name, and whether their locks are evidence.
     pub async fn predecessors(
         &self,
         db: &mut PgConnection,
@@ -485,19 +493,20 @@ impl Statements {
         rows.iter().map(|row| Ok((row.try_get("worker_id")?, row.try_get("lock_is_evidence")?))).collect()
     }
 
-    /// Whether a worker's session lock is free; holds it until the end of the transaction.
+    /// Returns whether a worker's session lock is free. Holds the lock until the end of the
+    /// transaction.
     pub async fn lock_is_free(&self, db: &mut PgConnection, worker_id: i64) -> Result<bool> {
         self.query("lock_is_free").bind(worker_id).fetch_one(db).await?.try_get("free")
     }
 
-    /// Declares a worker dead if it is still silent for so many seconds.
+    /// Marks a worker dead if it has been silent for this many seconds.
     pub async fn worker_bury(&self, db: &mut PgConnection, worker_id: i64, seconds: f64) -> Result<bool> {
         let query = self.query("worker_bury").bind(worker_id).bind(seconds).bind("a test");
         Ok(query.fetch_optional(db).await?.is_some())
     }
 }
 
-/// A failure as it is stored.
+/// A stored failure.
 pub const ERROR: &str = r#"{"kind":"error","message":"no"}"#;
 
 fn text(name: &str) -> &'static str {
@@ -571,7 +580,7 @@ impl Columns {
             Verdict::Cancel(_) => ended("cancelled", Some(ERROR)),
             Verdict::Block(_) => ended("blocked", Some(ERROR)),
             Verdict::Pause => Self { delay_us: Some(0), cause: Some("resumed"), ..ended("paused", None) },
-            // Delays are the business of other tests: here every run in its queue is due.
+            // Other tests cover delays. Here every queued run is due.
             Verdict::Requeue { cause, failure, .. } => Self {
                 delay_us: Some(0),
                 cause: Some(cause.as_str()),

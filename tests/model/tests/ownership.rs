@@ -1,4 +1,5 @@
-//! Every state of the ownership protocol under some mixtures of faults, and what each of its parts is for: without it, this goes wrong.
+//! Every state of the ownership protocol under combinations of faults, and the purpose of each
+//! part: what goes wrong without it.
 #![allow(
     clippy::panic,
     clippy::print_stdout,
@@ -9,7 +10,7 @@ use protocol::ownership::{Action, Checked, Faults, Fence, Guard, Ownership, chec
 
 const NONE: Faults = Faults::NONE;
 
-/// Visits every state of the engine's protocol.
+/// Visits every state of the engine's protocol. No property may be violated.
 fn holds(name: &str, model: Ownership) -> Checked {
     let checked = check(model, &[]);
     println!("{name:36} {:8} states {:9} transitions", checked.n_states, checked.n_transitions);
@@ -18,7 +19,8 @@ fn holds(name: &str, model: Ownership) -> Checked {
     checked
 }
 
-/// Without a part of the protocol this property is violated; gives the shortest way there.
+/// Expects a violation of this property without a part of the protocol. Returns the shortest path
+/// to it.
 fn breaks(name: &str, property: &'static str, model: Ownership) -> Vec<Action> {
     let checked = check(model, &[property]);
     let found = checked.violated.into_iter().find(|(violated, _)| *violated == property);

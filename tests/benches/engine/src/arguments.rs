@@ -1,4 +1,4 @@
-//! `--name value` pairs, each of which somebody must ask for.
+//! Parses `--name value` pairs and refuses the parameters that the measurement does not read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,24 +25,25 @@ impl Arguments {
         Ok(Self { given, used: RefCell::default() })
     }
 
-    /// A parameter, or its default.
+    /// Returns a parameter or its default, and marks it as used.
     pub fn get(&self, name: &str, default: u64) -> u64 {
         let value = self.given.get(name).copied().unwrap_or(default);
         self.used.borrow_mut().insert(name.to_owned(), value);
         value
     }
 
-    /// As [`get`](Self::get), for counts in memory.
+    /// Like [`get`](Self::get), as a `usize`.
     pub fn count(&self, name: &str, default: u64) -> usize {
         usize::try_from(self.get(name, default)).unwrap_or(usize::MAX)
     }
 
-    /// The parameters that the measurement asked for, as they were.
+    /// Returns the parameters that the measurement read, with their values.
     pub fn used(&self) -> BTreeMap<String, u64> {
         self.used.borrow().clone()
     }
 
-    /// Refuses parameters that the figure does not have: a misspelt one would measure something else.
+    /// Refuses parameters that the figure does not read: after a typo it would measure something
+    /// else.
     pub fn check_all_used(&self) -> Res<()> {
         let known: BTreeSet<String> = self.used.borrow().keys().cloned().collect();
         match self.given.keys().find(|name| !known.contains(*name)) {

@@ -1,4 +1,4 @@
-//! Of which sources this program is, so that a reader can find them again, and so that no two builds meet in one report.
+//! Identifies the sources of this program, so that a report names them and never mixes two builds.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -8,25 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::Res;
 
-/// What a report writes itself, which changes nothing of what it measures.
+/// Paths that a report itself writes. Changes in them do not affect a measurement.
 const WRITTEN: [&str; 2] = ["docs/benchmarks", "README.md"];
 
-/// The digits of a commit that are shown.
 const DIGITS: usize = 12;
 
-/// A build of the programs that measure.
+/// A build of the measuring programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
-    /// The commit of the sources.
     pub commit: String,
-    /// Whether they have changes that no commit has.
+    /// Whether the sources have uncommitted changes.
     pub dirty: bool,
-    /// A hash of the programs themselves: two builds of uncommitted sources have one commit.
+    /// A hash of the executables: two builds of uncommitted sources share one commit.
     pub programs: String,
 }
 
 impl Build {
-    /// That of this program, and of the others that measure. An error where its sources are newer: the commit would be another program's.
+    /// Identifies the build of this program and of `others`. Fails if a source is newer than its
+    /// program, because the commit would then describe a different program.
     pub fn of(others: Option<&Path>) -> Res<Self> {
         let own = std::env::current_exe()?;
         let mut hasher = DefaultHasher::new();
@@ -42,13 +41,13 @@ impl Build {
         Ok(Self { commit, dirty, programs: format!("{:016x}", hasher.finish()) })
     }
 
-    /// The commit as each line has it.
+    /// The commit, with `-dirty` after uncommitted changes.
     pub fn name(&self) -> String {
         name(&self.commit, self.dirty)
     }
 }
 
-/// The commit of the sources, as [`Build::name`] has it.
+/// The commit of the sources, in the form of [`Build::name`].
 pub fn commit_name() -> String {
     let (commit, dirty) = commit();
     name(&commit, dirty)
@@ -58,7 +57,7 @@ fn name(commit: &str, dirty: bool) -> String {
     if dirty { format!("{commit}-dirty") } else { commit.to_owned() }
 }
 
-/// The commit that is checked out, and whether there are changes beside what a report writes.
+/// Returns the checked-out commit, and whether files other than [`WRITTEN`] have changes.
 fn commit() -> (String, bool) {
     let Some(mut commit) = git(&["rev-parse", "HEAD"]) else { return ("unknown".to_owned(), true) };
     commit.truncate(DIGITS);
@@ -68,14 +67,14 @@ fn commit() -> (String, bool) {
     (commit, git(&status).is_none_or(|changes| !changes.is_empty()))
 }
 
-/// What `git` says of the sources; none where there is no git, or no repository any more.
+/// Returns the output of `git`, or `None` without git or outside a repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let mut git = Command::new("git");
     let said = git.arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output().ok()?;
     said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
 
-/// A source that is newer than the program, by the list that cargo writes beside it; none where there is no such list.
+/// Returns a source that is newer than the program, by cargo's `.d` file. `None` without that file.
 fn newer_source(program: &Path) -> Res<Option<PathBuf>> {
     let Ok(list) = std::fs::read_to_string(program.with_extension("d")) else { return Ok(None) };
     let built = std::fs::metadata(program)?.modified()?;
@@ -85,7 +84,7 @@ fn newer_source(program: &Path) -> Res<Option<PathBuf>> {
     Ok(sources(&list).into_iter().find(is_newer))
 }
 
-/// The files behind the colon of a line of make's; a backslash keeps a space in a name.
+/// The files after the colon of a Makefile rule. A backslash escapes a space in a name.
 fn sources(list: &str) -> Vec<PathBuf> {
     let Some((_, files)) = list.split_once(": ") else { return Vec::new() };
     let escaped = files.trim_end().replace("\\ ", "\0");

@@ -1,4 +1,4 @@
-//! The engine's own figures, by its public interface alone.
+//! The engine's figures, measured through its public API only.
 
 mod backlog;
 mod copies;
@@ -24,7 +24,6 @@ use crate::line::Line;
 
 pub use process::serve;
 
-/// What can be measured.
 pub const FIGURES: &[&str] = &[
     "enqueue",
     "enqueue-tx",
@@ -47,7 +46,6 @@ pub const FIGURES: &[&str] = &[
 
 const WHO: &str = "runledger";
 
-/// Measures one figure.
 pub async fn measure(figure: &str, url: &str, arguments: &Arguments) -> Res<Line> {
     match figure {
         "enqueue" => enqueue::single(url, arguments).await,
@@ -69,7 +67,6 @@ pub async fn measure(figure: &str, url: &str, arguments: &Arguments) -> Res<Line
     }
 }
 
-/// A client with as many connections as its callers need.
 async fn client(url: &str, connections: usize) -> Res<Db> {
     let options: PgConnectOptions = url.parse()?;
     Ok(Db::connect_with(options, u32::try_from(connections)?).await?)

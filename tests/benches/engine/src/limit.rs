@@ -1,4 +1,4 @@
-//! The limits: the bare SQL of the same work, through the same driver, without an engine around it.
+//! The limits: the bare SQL of the same work through the same driver, without an engine.
 
 mod drain;
 mod due;
@@ -17,7 +17,6 @@ use crate::arguments::Arguments;
 use crate::line::Line;
 use crate::work::{Costs, connect, execute, number, payload, share};
 
-/// What can be measured.
 pub const FIGURES: &[&str] = &[
     "enqueue",
     "enqueue-tx",
@@ -37,7 +36,7 @@ pub const FIGURES: &[&str] = &[
 
 const WHO: &str = "limit";
 
-/// The shape of a queue with history: an immutable run, and narrow rows that come and go.
+/// A queue with history: immutable runs, and narrow rows that are inserted and deleted.
 const SCHEMA: &str = "
     create schema bare;
     create table bare.run (id uuid primary key, job text not null, queue text not null, input json, created_at timestamptz not null default now());
@@ -51,7 +50,6 @@ const INSERT: &str = "insert into bare.run (id, job, queue, input) values ($1, '
 
 const SESSION: &str = "set enable_hashjoin = off; set enable_mergejoin = off; set enable_seqscan = off; set enable_bitmapscan = off; set plan_cache_mode = force_generic_plan";
 
-/// Measures one figure.
 pub async fn measure(figure: &str, url: &str, arguments: &Arguments) -> Res<Line> {
     execute(&mut connect(url).await?, SCHEMA).await?;
     match figure {
@@ -72,7 +70,7 @@ pub async fn measure(figure: &str, url: &str, arguments: &Arguments) -> Res<Line
     }
 }
 
-/// A connection for each client.
+/// Opens one connection per client.
 async fn connections(url: &str, clients: usize) -> Res<Vec<Arc<Mutex<PgConnection>>>> {
     let mut connections = Vec::new();
     for _ in 0..clients {
@@ -81,7 +79,7 @@ async fn connections(url: &str, clients: usize) -> Res<Vec<Arc<Mutex<PgConnectio
     Ok(connections)
 }
 
-/// One row into one table, one commit, from connections of their own.
+/// Inserts one row per commit into one table, each client on its own connection.
 async fn enqueue(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, clients) = (arguments.count("jobs", 20_000), arguments.count("clients", 32));
     let connections = connections(url, clients).await?;
@@ -101,7 +99,7 @@ async fn enqueue(url: &str, arguments: &Arguments) -> Res<Line> {
     Ok(Line::rate(WHO, "enqueue", arguments, jobs, took).noting("one insert into one table a commit"))
 }
 
-/// A row of the application and a row of a queue, one commit.
+/// Inserts an application row and a queue row per commit.
 async fn enqueue_tx(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, clients) = (arguments.count("jobs", 20_000), arguments.count("clients", 32));
     execute(&mut connect(url).await?, "create table business (id bigint primary key)").await?;
@@ -126,7 +124,7 @@ async fn enqueue_tx(url: &str, arguments: &Arguments) -> Res<Line> {
         .noting("two inserts into one table each, one commit"))
 }
 
-/// `COPY` into one table from one connection.
+/// Copies (`COPY`) into one table from one connection.
 async fn bulk(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, batch) = (arguments.count("jobs", 100_000), arguments.count("batch", 1000));
     let pool = PgPool::connect(url).await?;
@@ -146,7 +144,7 @@ async fn bulk(url: &str, arguments: &Arguments) -> Res<Line> {
     Ok(Line::rate(WHO, "bulk", arguments, jobs, took).noting("copy into one table, one commit a batch"))
 }
 
-/// A checkpoint under way.
+/// A step on its way to the database.
 struct Checkpoint {
     run_id: Uuid,
     key: String,
@@ -154,7 +152,8 @@ struct Checkpoint {
     acknowledge: oneshot::Sender<()>,
 }
 
-/// The journal alone: every step awaits its own commit; two writers send what gathers meanwhile. No claims, no settlements.
+/// Measures group commit alone: every step awaits its commit, and `--writers` writers each commit
+/// what has queued. No claims, no outcomes.
 async fn workflows(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
     let (workflows, concurrency) = (arguments.count("workflows", 5000), arguments.count("concurrency", 256));
     let (steps, writers) = (arguments.count("steps", 10), arguments.count("writers", 2));
@@ -229,7 +228,7 @@ async fn write(
     Ok(connection.close().await?)
 }
 
-/// One row a commit, one after the other.
+/// Inserts one row per commit, one after the other.
 async fn step(url: &str, arguments: &Arguments) -> Res<Line> {
     let steps = arguments.count("steps", 2000);
     let mut connection = connect(url).await?;
@@ -245,7 +244,7 @@ async fn step(url: &str, arguments: &Arguments) -> Res<Line> {
     Ok(Line::rate(WHO, "step", arguments, steps, took).noting("one insert a commit, no fence"))
 }
 
-/// Fails unless the table has so many rows.
+/// Fails unless the table has exactly `n` rows.
 async fn check(url: &str, table: &str, n: usize) -> Res<()> {
     let found = number(&mut connect(url).await?, &format!("select count(*) from {table}")).await?;
     if usize::try_from(found)? == n {

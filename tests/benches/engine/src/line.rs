@@ -1,4 +1,4 @@
-//! The line that a measurement prints.
+//! The JSON line that a measurement prints.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,39 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::arguments::Arguments;
 
-/// One measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// What was measured.
     pub figure: String,
-    /// Who was measured.
+    /// Which system was measured.
     pub who: String,
-    /// Its version.
+    /// The version of that system.
     pub version: String,
-    /// The commit of the project's sources that were measured, or that measured.
+    /// The commit of this project's sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// With which sizes.
     pub parameters: BTreeMap<String, serde_json::Value>,
-    /// How long it took.
+    /// The duration of the measurement.
     pub seconds: f64,
-    /// How many units of work were done.
+    /// Units of work done.
     pub n: u64,
-    /// Units a second, where that is the figure.
+    /// Units per second, if the figure is a rate.
     pub rate: Option<f64>,
-    /// The median of the single durations, where they are the figure.
+    /// The median latency, if the figure is a latency.
     pub p50_ms: Option<f64>,
-    /// Their 99th percentile.
+    /// The 99th percentile of the latency.
     pub p99_ms: Option<f64>,
-    /// Other numbers, by name.
     #[serde(default)]
     pub more: BTreeMap<String, f64>,
-    /// What must be known to read it.
+    /// Notes for interpreting the numbers.
     pub notes: String,
 }
 
 impl Line {
-    /// A rate.
     pub fn rate(who: &str, figure: &str, arguments: &Arguments, n: usize, took: Duration) -> Self {
         let seconds = took.as_secs_f64();
         let n = n as u64;
@@ -48,7 +43,7 @@ impl Line {
         Self { rate: Some(rate), ..Self::new(who, figure, arguments, n, seconds) }
     }
 
-    /// Single durations, of which the middle and the slow ones count.
+    /// A measurement of latencies, reported as percentiles.
     pub fn latency(
         who: &str,
         figure: &str,
@@ -60,7 +55,7 @@ impl Line {
         Self::new(who, figure, arguments, n, took.as_secs_f64()).with_latency(durations)
     }
 
-    /// Numbers by their names, which [`with`](Self::with) adds.
+    /// Numbers by name, which [`with`](Self::with) adds.
     pub fn named(who: &str, figure: &str, arguments: &Arguments, n: usize, took: Duration) -> Self {
         Self::new(who, figure, arguments, n as u64, took.as_secs_f64())
     }
@@ -82,14 +77,14 @@ impl Line {
         }
     }
 
-    /// The same with another number.
+    /// Adds another number.
     #[must_use]
     pub fn with(mut self, name: &str, value: f64) -> Self {
         self.more.insert(name.to_owned(), value);
         self
     }
 
-    /// The same with the percentiles of single durations beside its rate.
+    /// Adds the percentiles of latencies.
     #[must_use]
     pub fn with_latency(self, mut durations: Vec<Duration>) -> Self {
         durations.sort_unstable();
@@ -97,19 +92,18 @@ impl Line {
         Self { p50_ms, p99_ms, ..self }
     }
 
-    /// The same with what must be known to read it.
+    /// Sets the notes.
     #[must_use]
     pub fn noting(self, notes: &str) -> Self {
         Self { notes: notes.to_owned(), ..self }
     }
 
-    /// The same with the commit.
+    /// Sets the commit.
     #[must_use]
     pub fn of_commit(self, commit: String) -> Self {
         Self { commit: Some(commit), ..self }
     }
 
-    /// Prints it.
     #[expect(clippy::print_stdout, reason = "the results are what the program is for")]
     pub fn print(&self) {
         match serde_json::to_string(self) {
@@ -119,7 +113,7 @@ impl Line {
     }
 }
 
-/// The nearest rank of durations in their order, in milliseconds.
+/// The nearest-rank percentile of sorted durations, in milliseconds.
 pub fn percentile(sorted: &[Duration], share: usize) -> Option<f64> {
     let rank = (sorted.len() * share).div_ceil(100).max(1);
     sorted.get(rank - 1).map(|duration| duration.as_secs_f64() * 1e3)

@@ -1,7 +1,7 @@
-//! Measures the engine beside its limit: the bare SQL of the same work through the same driver.
+//! Measures the engine and its limit: the bare SQL of the same work through the same driver.
 //!
-//! `bench WHO FIGURE [--name value]…` measures one figure once, on the empty database that `DATABASE_URL` names, and prints one JSON line.
-//! `WHO` is `runledger` or `limit`.
+//! `bench WHO FIGURE [--name value]…` measures one figure once, on the empty database in
+//! `DATABASE_URL`, and prints one JSON line. `WHO` is `runledger` or `limit`.
 
 mod arguments;
 mod build;
@@ -17,27 +17,26 @@ use arguments::Arguments;
 use clap::Parser;
 use line::Line;
 
-/// What every step of a measurement returns.
+/// The result of a measurement.
 pub type Res<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The figures that can be measured, by who.
 const FIGURES: [(&str, &[&str]); 2] = [("runledger", engine::FIGURES), ("limit", limit::FIGURES)];
 
-/// Measures the engine beside the bare SQL of the same work
+/// Measure the engine and the bare SQL of the same work
 #[derive(Parser)]
 #[command(name = "bench", arg_required_else_help = true)]
 enum Command {
-    /// Name the figures, and who has them
+    /// List the figures and who has them
     List,
-    /// Measure all figures and the peers, and write `docs/benchmarks`
+    /// Measure every figure and every peer, and write `docs/benchmarks`
     Report(report::Settings),
-    /// Serve a figure as one of its workers
+    /// Run as a worker of a figure
     #[command(hide = true)]
     Worker {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         parameters: Vec<String>,
     },
-    /// `WHO FIGURE [--name value]…`. Each figure has parameters of its own.
+    /// `WHO FIGURE [--name value]…`. Each figure has its own parameters.
     #[command(external_subcommand)]
     Measure(Vec<String>),
 }

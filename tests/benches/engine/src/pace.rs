@@ -1,4 +1,5 @@
-//! Jobs at an even pace, each by a task of its own so that a slow enqueue delays no other, and how long each took to begin.
+//! Enqueues jobs at a steady pace, each in its own task, so that a slow enqueue delays no other,
+//! and measures when each body starts.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,18 +9,18 @@ use tokio::task::JoinSet;
 
 use crate::Res;
 
-/// The pause between two jobs of an idle system.
+/// The pause between two jobs on an idle system.
 pub const IDLE: Duration = Duration::from_millis(20);
 
-/// A job that has not begun by then never will.
+/// A job that has not started after this time counts as lost.
 const LOST: Duration = Duration::from_secs(60);
 
-/// The instants at which bodies began, by number.
+/// When each body started, by its number.
 #[derive(Clone, Debug, Default)]
 pub struct Starts(Arc<Mutex<Vec<(usize, Instant)>>>);
 
 impl Starts {
-    /// The body of this number begins.
+    /// Records that body `n` starts now.
     pub fn add(&self, n: usize) {
         let now = Instant::now();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((n, now));
@@ -30,12 +31,12 @@ impl Starts {
     }
 }
 
-/// The pause between two of so many a second; at 0 that of an idle system.
+/// The pause between two jobs at `rate` per second. Rate 0 means [`IDLE`].
 pub fn pause(rate: u64) -> Res<Duration> {
     Ok(if rate == 0 { IDLE } else { Duration::from_secs(1) / u32::try_from(rate)? })
 }
 
-/// Enqueues until the end, and gives how long each job took from the call to its first line.
+/// Enqueues until `end`, and returns for each job the time from the call to its first line.
 pub async fn keep<F, Fut>(
     pause: Duration,
     begun: &Starts,

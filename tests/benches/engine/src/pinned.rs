@@ -1,6 +1,9 @@
-//! A transaction that stays open, so that no dead row can be removed: a forgotten `psql`, or a long report. What a contender drains before its
-//! snapshot is taken, after it was held for a while under load, and after it was given up again: there are as many finished jobs then, and the machine is as
-//! fast or slow as it has become.
+//! A transaction that stays open and keeps vacuum from removing dead rows, such as a forgotten
+//! `psql` or a long report.
+//!
+//! Compares what a contender drains before the snapshot, after it was held under load, and after
+//! its release. By then the machine may have become slower, and the tables hold as many finished
+//! jobs as under the snapshot.
 
 use std::time::{Duration, Instant};
 
@@ -9,28 +12,27 @@ use crate::arguments::Arguments;
 use crate::line::Line;
 use crate::work::{connect, execute, number};
 
-/// The load between the two measurements comes in so many parts a second.
+/// Commits per second of the load between the measurements.
 const PARTS: usize = 10;
 
-/// Who drains while the snapshot is held.
+/// A system that drains while the snapshot is held.
 pub trait Contender {
-    /// How many jobs have ended, in SQL.
+    /// The SQL that counts ended jobs.
     const ENDED: &'static str;
 
-    /// Jobs a second of one round of `jobs` that are there at once.
+    /// Drains `jobs` jobs, and returns the jobs per second.
     async fn round(&mut self, jobs: usize) -> Res<f64>;
 
-    /// What must run for the load to be worked off.
+    /// Starts what must run to drain the load.
     async fn begin_load(&mut self) -> Res<()>;
 
-    /// Jobs that may run at once, one commit.
+    /// Enqueues `jobs` due jobs in one commit.
     async fn enqueue(&mut self, jobs: usize) -> Res<()>;
 
-    /// Waits until all that was enqueued has ended.
+    /// Waits until every enqueued job has ended.
     async fn end_load(&mut self) -> Res<()>;
 }
 
-/// What every contender is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub jobs: usize,
@@ -49,13 +51,15 @@ impl Sizes {
         }
     }
 
-    /// So many seconds after they are made, jobs fall due together: time for a slow machine to make them.
+    /// Jobs fall due this many seconds after the measurement begins to create them: enough for a
+    /// slow machine.
     pub fn ahead(self) -> u64 {
         4 + self.jobs as u64 / 15_000
     }
 
-    /// The line of a contender: the median of some rounds before the snapshot is taken, of as many after it was held for `--seconds` under a load of `--rate` a
-    /// second, and of as many after it was given up and the tables were vacuumed. What is kept is kept of the mean of the first and the last.
+    /// Takes the median of `--windows` rounds three times: before the snapshot, after holding it
+    /// for `--seconds` under `--rate` jobs per second, and after its release and a vacuum. `kept`
+    /// is the second median divided by the mean of the other two.
     pub async fn measure<C: Contender>(
         self,
         who: &str,
@@ -101,7 +105,8 @@ impl Sizes {
         rates.get(rates.len() / 2).copied().ok_or_else(|| "`--windows` is at least 1".into())
     }
 
-    /// Enqueues and runs so many a second; gives how many.
+    /// Enqueues the load at `--rate` jobs per second and waits until it has ended. Returns the
+    /// number of jobs.
     async fn load<C: Contender>(self, contender: &mut C) -> Res<usize> {
         let (n_parts, part) = (usize::try_from(self.seconds)? * PARTS, self.rate / PARTS);
         contender.begin_load().await?;
@@ -115,7 +120,7 @@ impl Sizes {
     }
 }
 
-/// Jobs a second.
+/// Jobs per second.
 pub fn rate(jobs: usize, took: Duration) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
     let jobs = jobs as f64;

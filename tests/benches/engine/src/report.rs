@@ -1,4 +1,5 @@
-//! The report: every figure of the engine, its limit and the peers, interleaved in one run, as JSON lines, tables and plots.
+//! The report: every figure of the engine, its limit and the peers, interleaved in one run, as JSON
+//! lines, tables and plots.
 
 mod machine;
 mod plan;
@@ -27,7 +28,8 @@ use plan::{Figure, Mode, PLAN, Run};
 use results::{Entry, Head, Results, Wanted};
 pub use settings::Settings;
 
-/// `bench report [--quick | --smoke] [--rounds N] [--only FIGURE…] [--hold SECONDS] [--anew] [--folder PATH] [--readme PATH] [--peers PATH]`
+/// `bench report [--quick | --smoke] [--rounds N] [--only FIGURE…] [--hold SECONDS] [--anew]
+/// [--folder PATH] [--readme PATH] [--peers PATH]`
 pub async fn run(mut settings: Settings) -> Res<()> {
     settings.find_peers()?;
     let build = Build::of(settings.peers.as_deref())?;
@@ -37,7 +39,7 @@ pub async fn run(mut settings: Settings) -> Res<()> {
             "the peers are not built: cargo build --release --manifest-path tests/benches/peers/Cargo.toml",
         );
     }
-    // A server of the report's own, with commits that reach the disk.
+    // The report starts its own server, whose commits reach the disk.
     let mut options = Options::dev();
     options.max_connections = 300;
     options.base_dir = Some(std::env::temp_dir().join(format!("runledger-report-{}", std::process::id())));
@@ -46,13 +48,13 @@ pub async fn run(mut settings: Settings) -> Res<()> {
         made = make(&settings, build, &server) => made,
         stopped = asked_to_stop() => stopped.and(Err("interrupted; the same command goes on from here".into())),
     };
-    // Gigabytes, of no more use to anybody.
+    // The data takes gigabytes and has no further use.
     drop(server);
     tokio::task::spawn_blocking(move || dev::reset(&options)).await??;
     made
 }
 
-/// Ctrl-c, or SIGTERM.
+/// Waits for Ctrl-C or SIGTERM.
 async fn asked_to_stop() -> Res<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -71,7 +73,8 @@ async fn make(settings: &Settings, build: Build, server: &Server) -> Res<()> {
     let head = Head { mode, rounds, date: date.clone(), machine, build: Some(build), hold };
     let (mut results, wanted) = settings.results(head)?;
     let is_again = !settings.only.is_empty() && !results.entries.is_empty();
-    // One contender after the other, but for the figures whose contenders do not disturb one another.
+    // Contenders run one after the other, except in figures whose contenders do not disturb each
+    // other.
     for group in wanted.chunk_by(|one, other| {
         (one.round, one.figure) == (other.round, other.figure)
             && plan::figure(one.figure).is_some_and(|figure| figure.together)
@@ -84,20 +87,21 @@ async fn make(settings: &Settings, build: Build, server: &Server) -> Res<()> {
             tell(&entry);
             results.add(entry)?;
         }
-        // The page is whole after every figure, should the report be interrupted.
+        // Writes the page after every figure, so that an interrupted report leaves a whole page.
         render(settings, &results)?;
     }
     render(settings, &results)?;
     let asked =
         |figure: &str| settings.only.is_empty() || wanted.iter().any(|wanted| wanted.figure == figure);
     match failures(results.entries.iter().filter(|entry| asked(&entry.figure))) {
-        // The page has a row for each, but whoever started the report must not take it for whole.
+        // The page has a row for each failure. The error also tells the caller that the report is
+        // incomplete.
         Some(failures) => Err(format!("failed: {failures}").into()),
         None => Ok(()),
     }
 }
 
-/// One measurement, or why there is none.
+/// Takes one measurement. The entry holds the error if it fails.
 async fn entry(settings: &Settings, mode: Mode, server: &Server, wanted: &Wanted) -> Entry {
     let began = Instant::now();
     let figure = plan::figure(wanted.figure);
@@ -114,14 +118,14 @@ async fn entry(settings: &Settings, mode: Mode, server: &Server, wanted: &Wanted
     Entry { round: wanted.round, figure, who, line, failed, took: began.elapsed().as_secs_f64(), again: None }
 }
 
-/// Who failed in what.
+/// Names the failed measurements.
 fn failures<'e>(entries: impl Iterator<Item = &'e Entry>) -> Option<String> {
     let failed = entries.filter(|entry| entry.failed.is_some());
     let names: Vec<String> = failed.map(|entry| format!("{} of {}", entry.figure, entry.who)).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Writes the page, the plots, and the table of the README.
+/// Writes the page, the plots and the README's table.
 fn render(settings: &Settings, results: &Results) -> Res<()> {
     let entries = &results.entries;
     for figure in PLAN {
@@ -137,7 +141,7 @@ fn render(settings: &Settings, results: &Results) -> Res<()> {
     Ok(fs::write(&settings.readme, summary::insert(&readme, &results.head, entries)?)?)
 }
 
-/// Runs one program once on a database of its own.
+/// Runs one program once on a new database.
 async fn measure(settings: &Settings, mode: Mode, server: &Server, figure: &Figure, run: &Run) -> Res<Line> {
     let own = std::env::current_exe()?;
     let program: &Path = match (run.who, &settings.peers) {
@@ -145,7 +149,8 @@ async fn measure(settings: &Settings, mode: Mode, server: &Server, figure: &Figu
         (_, Some(peers)) => peers,
         (_, None) => return Err("not built".into()),
     };
-    // Never the same name twice: a worker process of a measurement that was given up may live on for a while, and must not find it again.
+    // A name is never reused: a worker process of an abandoned measurement may still run, and must
+    // not find a new database under its old name.
     let database = format!("measured_{}", uuid::Uuid::now_v7().simple());
     let mut admin = connect(&server.url("postgres")).await?;
     execute(&mut admin, &format!("create database {database}")).await?;
@@ -155,7 +160,7 @@ async fn measure(settings: &Settings, mode: Mode, server: &Server, figure: &Figu
     }
     let line = measure_on(&server.url(&database), program, figure, run, &arguments).await;
     execute(&mut admin, &format!("drop database if exists {database} with (force)")).await?;
-    // What this one has left to be written must not be paid by the next.
+    // The next measurement must not pay for this one's unwritten pages.
     execute(&mut admin, "checkpoint").await?;
     line
 }
@@ -187,7 +192,7 @@ async fn measure_on(
     }
 }
 
-/// The last line of what a program said, short enough for a table, and without paths of this machine.
+/// The last line of a program's output, shortened for a table and without paths of this machine.
 fn reason(said: &str) -> String {
     const MOST: usize = 160;
     let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");

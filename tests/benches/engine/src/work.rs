@@ -1,4 +1,4 @@
-//! What all measurements have in common: the payload, the connections, tasks that share a number of units.
+//! What all measurements share: the payload, connections, and tasks that split a number of units.
 
 use std::future::Future;
 use std::str::FromStr;
@@ -12,44 +12,43 @@ use sqlx::{ConnectOptions, Connection, Executor};
 
 use crate::Res;
 
-/// About a hundred bytes.
+/// About 100 bytes.
 pub const NOTE: &str =
     "somebody@example.com hello world hello world hello world hello world hello world hello";
 
-/// The payload of the unit `n`.
+/// The payload of unit `n`.
 pub fn payload(n: usize) -> String {
     json!({ "user_id": n, "note": NOTE }).to_string()
 }
 
-/// A connection of its own, without logging of statements. Counting by it must not take the processors of what it counts.
+/// Opens a connection without statement logging. No parallel queries: counting must not take
+/// processors from the measured work.
 pub async fn connect(url: &str) -> Res<PgConnection> {
     let options = PgConnectOptions::from_str(url)?.options([("max_parallel_workers_per_gather", "0")]);
     Ok(options.disable_statement_logging().connect().await?)
 }
 
-/// Statements without an answer.
 pub async fn execute(connection: &mut PgConnection, statements: &str) -> Res<()> {
     connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned()))).await?;
     Ok(())
 }
 
-/// One number of the database.
 pub async fn number(connection: &mut PgConnection, query: &str) -> Res<i64> {
     Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned())).fetch_one(connection).await?)
 }
 
-/// The database's clock, as text that goes back into queries.
+/// The database's clock, as text for later queries.
 pub async fn now(connection: &mut PgConnection) -> Res<String> {
     Ok(sqlx::query_scalar("select clock_timestamp()::text").fetch_one(connection).await?)
 }
 
-/// How many sessions of its clients a database has, but for the one that asks.
+/// The number of client sessions of the database, without this one.
 pub async fn sessions(connection: &mut PgConnection) -> Res<i64> {
     let query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
     number(connection, query).await
 }
 
-/// Waits until a query gives `n`: the database itself says that the work is done.
+/// Waits until a query returns at least `n`, so that the database confirms the work.
 pub async fn until(connection: &mut PgConnection, query: &str, n: usize) -> Res<()> {
     loop {
         let began = Instant::now();
@@ -57,12 +56,12 @@ pub async fn until(connection: &mut PgConnection, query: &str, n: usize) -> Res<
         if usize::try_from(is).is_ok_and(|is| is >= n) {
             return Ok(());
         }
-        // Counting is work for the server: a sixth of the time at most.
+        // Counting costs the server time, so it takes at most a sixth of the wait.
         tokio::time::sleep((began.elapsed() * 5).max(Duration::from_millis(2))).await;
     }
 }
 
-/// How many bytes of WAL the server has written, and how many transactions it has ended in one database.
+/// The WAL bytes of the server and the transactions of one database, since the server's start.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     wal: i64,
@@ -70,7 +69,8 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// The costs until now, asked beside the database that is measured. Sessions tell their transactions when they end, or within ten seconds.
+    /// Reads the costs so far, from another database. A session reports its transactions when it
+    /// ends, or within ten seconds.
     pub async fn of(url: &str) -> Res<Self> {
         let options = PgConnectOptions::from_str(url)?;
         let database = options.get_database().ok_or("DATABASE_URL names no database")?.to_owned();
@@ -80,7 +80,8 @@ impl Costs {
         Ok(Self { wal, transactions })
     }
 
-    /// The costs until now, once only so many sessions are left beside the one that asks: a session that has ended has told all that it did.
+    /// Reads the costs so far, once at most `left` other sessions remain. A session that has ended
+    /// has reported everything.
     pub async fn when_all_have_told(url: &str, left: i64) -> Res<Self> {
         let mut connection = connect(url).await?;
         while sessions(&mut connection).await? > left {
@@ -90,12 +91,12 @@ impl Costs {
         Self::of(url).await
     }
 
-    /// Bytes of WAL since then, for each of `n`.
+    /// WAL bytes per unit since `before`.
     pub fn wal_each(self, before: Self, n: usize) -> f64 {
         each(self.wal - before.wal, n)
     }
 
-    /// Transactions since then, for each of `n`.
+    /// Transactions per unit since `before`.
     pub fn transactions_each(self, before: Self, n: usize) -> f64 {
         each(self.transactions - before.transactions, n)
     }
@@ -106,7 +107,8 @@ fn each(count: i64, n: usize) -> f64 {
     count as f64 / n as f64
 }
 
-/// Runs `tasks` tasks that do `n` units between them, each unit after the other, and gives how long all took.
+/// Splits `n` units over `tasks` tasks, each of which does one unit at a time. Returns the total
+/// duration.
 pub async fn share<F, W, Fut>(tasks: usize, n: usize, mut worker: F) -> Res<Duration>
 where
     F: FnMut(usize) -> W,

@@ -1,4 +1,5 @@
-//! The client's half of the claim: a position per lane, and the net that finds what lies behind the positions.
+//! The client side of the claim: a cursor per lane, and the background scan that finds runs behind
+//! the cursors.
 
 use crate::Res;
 use crate::instant::Instant;
@@ -10,10 +11,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant as Clock};
 use uuid::Uuid;
 
-/// How far behind the position a claim starts now and then, in microseconds. The net reaches the rest.
+/// How far behind its cursor a claim sometimes starts, in microseconds. The background scan (`Net`)
+/// covers everything older.
 const REACH: [i64; 2] = [20_000, 1_000_000];
 
-/// Runs of one job at one priority in one queue; a higher priority is served first, so the order is by priority.
+/// Runs of one job at one priority in one queue. Sorts by urgency (the negated priority) first,
+/// because a higher priority is served first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane {
     pub urgency: i16,
@@ -21,14 +24,13 @@ pub struct Lane {
     pub job: String,
 }
 
-/// A stretch of a lane: after a row, up to an instant.
+/// A range of a lane: after a row, up to an instant.
 #[derive(Clone, Copy)]
 pub struct Stretch {
     pub after: (Instant, Uuid),
     pub until: Instant,
 }
 
-/// One claimed run.
 pub struct Claimed {
     pub run_id: Uuid,
     pub lane: Lane,
@@ -37,7 +39,7 @@ pub struct Claimed {
     pub token: Uuid,
 }
 
-/// When a look was taken last, what it cost, and how many there were.
+/// When a scan last ran, its cost, and the number of scans so far.
 #[derive(Clone, Copy, Default)]
 pub struct Look {
     pub last: Option<Clock>,
@@ -71,7 +73,8 @@ impl Claimer {
         }
     }
 
-    /// Claims up to `limit` runs after the positions, and takes along what the net has caught meanwhile.
+    /// Claims up to `limit` runs after the cursors, and adds the runs that the background scan has
+    /// claimed.
     pub async fn claim(&mut self, connection: &mut PgConnection, limit: i64) -> Res<Vec<Claimed>> {
         if due(&self.discovery) {
             self.discover(connection).await?;
@@ -85,7 +88,7 @@ impl Claimer {
             self.advance(&claimed, level.is_some());
         }
         if let Some(level) = level {
-            // The farther look covers the nearer ones.
+            // A scan that reaches farther back covers the nearer ones too.
             for look in &mut self.looks[..=level] {
                 look.last = Some(Clock::now());
             }
@@ -96,14 +99,14 @@ impl Claimer {
         Ok(claimed)
     }
 
-    /// Claims from the positions alone and moves them, in every shape.
+    /// Claims from the cursors without any scan and moves the cursors, in every variant.
     pub async fn drain(&mut self, connection: &mut PgConnection, limit: i64) -> Res<Vec<Claimed>> {
         let claimed = self.take(connection, limit, 0).await?;
         self.advance(&claimed, false);
         Ok(claimed)
     }
 
-    /// One statement, which starts `reach` microseconds behind the positions.
+    /// Claims once, starting `reach` microseconds behind the cursors.
     pub async fn take(&mut self, connection: &mut PgConnection, limit: i64, reach: i64) -> Res<Vec<Claimed>> {
         let lanes = self.in_turn(reach);
         let claimed = take(connection, self.variant.claim, self.worker, &lanes, limit).await?;
@@ -111,7 +114,7 @@ impl Claimer {
         Ok(claimed)
     }
 
-    /// Learns the priorities that wait in the served queues and have no lane yet.
+    /// Finds priorities that have ready runs in the served queues but no lane yet.
     pub async fn discover(&mut self, connection: &mut PgConnection) -> Res<()> {
         let Some(statement) = self.variant.discover else { return Ok(()) };
         let began = Clock::now();
@@ -136,13 +139,14 @@ impl Claimer {
         self.lanes.insert(lane, (Instant::START, Uuid::nil()));
     }
 
-    /// How many looks were taken, near, far, and by the net, and what the net cost last.
+    /// The numbers of near, far and background scans, and the cost of the last background scan.
     pub fn looks(&self) -> ([u32; 3], Duration) {
         let [near, far] = self.looks;
         ([near.taken, far.taken, self.net.look.taken], self.net.look.cost)
     }
 
-    /// The ranges between the known priorities of every served job: queue, job, above, below.
+    /// The ranges between the known priorities of every served job: queues, jobs, lower bounds,
+    /// upper bounds.
     fn gaps(&self) -> (Vec<&str>, Vec<&str>, Vec<i32>, Vec<i32>) {
         let (mut queues, mut jobs, mut above, mut below) = (vec![], vec![], vec![], vec![]);
         for (queue, job) in &self.served {
@@ -161,7 +165,7 @@ impl Claimer {
         (queues, jobs, above, below)
     }
 
-    /// Lanes by priority; those of equal priority take turns in being first.
+    /// The lanes by priority. Lanes of equal priority take turns in first place.
     fn in_turn(&self, reach: i64) -> Vec<(Lane, Stretch)> {
         let stretch = |at: (Instant, Uuid)| Stretch { after: (at.0.back(reach), at.1), until: Instant::END };
         let mut lanes: Vec<_> = self.lanes.iter().map(|(lane, at)| (lane.clone(), stretch(*at))).collect();
@@ -171,7 +175,8 @@ impl Claimer {
         lanes
     }
 
-    /// The position is the last run claimed, also when that lies behind: what follows a late row is probably late too.
+    /// Moves each cursor to the lane's last claimed run. After a scan a cursor may move back,
+    /// because runs after a late run are probably late too.
     fn advance(&mut self, claimed: &[Claimed], looked_back: bool) {
         for (lane, at) in last_of(claimed) {
             let known = self.lanes.entry(lane).or_insert(at);
@@ -190,7 +195,7 @@ pub fn last_of(claimed: &[Claimed]) -> BTreeMap<Lane, (Instant, Uuid)> {
     last
 }
 
-/// The claim statement, over stretches of lanes in the order in which they are served.
+/// Runs the claim statement over ranges of lanes, in the order in which they are served.
 pub async fn take(
     connection: &mut PgConnection,
     statement: &'static str,

@@ -1,4 +1,5 @@
-//! Enqueue 100, claim 100, settle 100, in one process, beside a backlog and, if wanted, under a pinned snapshot.
+//! Enqueues 100, claims 100 and settles 100 runs in one process, beside a backlog and optionally
+//! under an open snapshot.
 
 use crate::claimer::Claimer;
 use crate::latency::bury;
@@ -11,8 +12,9 @@ use std::time::{Duration, Instant};
 
 const BATCH: usize = 100;
 
-/// Arguments: variants by comma, backlog, snapshot, seconds, rounds. The snapshot is `free`, `pinned`, or `misled`: pinned, and
-/// the statements were planned on empty tables, then again after an analysis of tables that held nothing but dead rows.
+/// Arguments: comma-separated variants, backlog, snapshot, seconds, rounds. The snapshot is `free`,
+/// `pinned` or `misled`. `misled` is `pinned` with bad plans: the statements are planned on empty
+/// tables, then again after an `analyze` of tables with only dead rows.
 pub async fn run(args: &[String]) -> Res<()> {
     let [variants, backlog, snapshot, seconds, rounds] = args else {
         return Err("usage: cycle VARIANT,… BACKLOG free|pinned|misled SECONDS ROUNDS".into());

@@ -1,4 +1,5 @@
-//! Several claimers with a position each empty one backlog; nothing may be lost or claimed twice.
+//! Several claimers, each with its own cursor, drain one backlog. No run may be lost or claimed
+//! twice.
 
 use crate::claimer::Claimer;
 use crate::cycle::rate;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Arguments: variants by comma, numbers of claimers by comma, runs, pinned (0 or 1).
+/// Arguments: comma-separated variants, comma-separated numbers of claimers, runs, pinned (0 or 1).
 pub async fn run(args: &[String]) -> Res<()> {
     let [variants, claimers, total, pinned] = args else {
         return Err("usage: drain VARIANT,… CLAIMERS,… RUNS PINNED".into());

@@ -1,4 +1,5 @@
-//! What the lock on the fence costs a checkpoint, and whether a reclaim waits for a checkpoint in flight.
+//! The cost of locking the fence in a checkpoint, and whether a reclaim waits for a checkpoint in
+//! flight.
 
 use crate::cycle::rate;
 use crate::pg::{self, Meter};
@@ -12,7 +13,7 @@ use uuid::Uuid;
 
 const STEPS: i64 = 10;
 
-/// Arguments: variants by comma, rows a statement, connections, seconds, rounds.
+/// Arguments: comma-separated variants, rows per statement, connections, seconds, rounds.
 pub async fn run(args: &[String]) -> Res<()> {
     let [variants, batch, connections, seconds, rounds] = args else {
         return Err("usage: fence VARIANT,… BATCH CONNECTIONS SECONDS ROUNDS".into());
@@ -45,7 +46,8 @@ pub async fn run(args: &[String]) -> Res<()> {
     Ok(())
 }
 
-/// Leases 50 runs, records ten steps of each, settles them, again and again. Returns the steps and the time in checkpoints.
+/// Leases 50 runs, records ten steps of each and settles them, repeatedly. Returns the number of
+/// steps and the time spent in checkpoints.
 async fn workflows(variant: Variant, batch: usize, seconds: f64) -> Res<(usize, Duration)> {
     let mut connection = pg::connect().await?;
     let (mut steps, mut spent, began) = (0, Duration::ZERO, Instant::now());
@@ -98,7 +100,7 @@ async fn checkpoint(
     Ok(recorded.len())
 }
 
-/// Takes a lease away while a checkpoint under it has not committed yet: does that wait?
+/// Whether deleting a lease waits for an uncommitted checkpoint under it.
 async fn reclaim_waits(variant: &Variant) -> Res<bool> {
     let (mut owner, mut reaper) = (pg::connect().await?, pg::connect().await?);
     let (run, token) = (Uuid::now_v7(), Uuid::now_v7());

@@ -1,21 +1,22 @@
-//! A `timestamptz` as PostgreSQL sends it: exact, comparable, and with both infinities, which no calendar type has.
+//! A `timestamptz` in PostgreSQL's binary form: exact, comparable, and with both infinities, which
+//! no calendar type has.
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgArgumentBuffer, PgHasArrayType, PgTypeInfo, PgValueFormat, PgValueRef, Postgres};
 use sqlx::{Decode, Encode, Type};
 
-/// Microseconds since 2000-01-01 00:00 UTC on the clock of the database.
+/// Microseconds since 2000-01-01 00:00 UTC, by the database's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(pub i64);
 
 impl Instant {
-    /// Before every instant.
+    /// `-infinity`.
     pub const START: Self = Self(i64::MIN);
-    /// After every instant.
+    /// `infinity`.
     pub const END: Self = Self(i64::MAX);
 
-    /// So many microseconds earlier; the infinities stay what they are.
+    /// Moves back by `micros`. Infinities do not change.
     pub fn back(self, micros: i64) -> Self {
         if self == Self::END { self } else { Self(self.0.saturating_sub(micros)) }
     }

@@ -1,4 +1,5 @@
-//! An enqueue with an idempotency key: the run's id derived from it, a unique index on `run`, or a table of keys.
+//! Enqueues with an idempotency key, stored in one of three ways: the run id derives from the key,
+//! a unique index on `run`, or a table of keys.
 
 use crate::claimer::Claimer;
 use crate::cycle::rate;
@@ -81,7 +82,6 @@ async fn measure(kind: Kind, rows: usize, batch: usize, seconds: f64, round: u32
     Ok(())
 }
 
-/// Enqueues runs with new keys.
 async fn add(
     connection: &mut PgConnection,
     variant: &Variant,
@@ -105,7 +105,7 @@ async fn put(connection: &mut PgConnection, variant: &Variant, kind: Kind, keys:
     }
     match kind {
         Kind::Table => {
-            // The two statements go in one transaction and, from two texts, in three messages; a writer would do the same.
+            // Both statements run in one transaction, as a real writer would run them.
             sqlx::raw_sql("begin").execute(&mut *connection).await?;
             let ids: Vec<Uuid> =
                 sqlx::query_scalar(TAKE_KEYS).bind(keys).bind(&batch.ids).fetch_all(&mut *connection).await?;
@@ -128,7 +128,7 @@ async fn repeat(connection: &mut PgConnection, variant: &Variant, kind: Kind) ->
     put(connection, variant, kind, &[key(0)]).await
 }
 
-/// Keys in no order, as a caller's own ids would be.
+/// Unordered keys, like an application's own ids.
 fn key(at: usize) -> String {
     Uuid::new_v5(&Uuid::NAMESPACE_URL, &at.to_be_bytes()).to_string()
 }

@@ -1,4 +1,5 @@
-//! Many lanes: what a claim costs, what arrives behind a backlog, and what nobody here serves.
+//! Many lanes: the cost of a claim, runs that arrive behind a backlog, and runs that no worker
+//! serves.
 
 use crate::claimer::Claimer;
 use crate::pg;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const CLAIMS: usize = 200;
 
-/// Arguments: variants by comma, numbers of lanes by comma, runs that nobody serves.
+/// Arguments: comma-separated variants, comma-separated numbers of lanes, number of unserved runs.
 pub async fn cost(args: &[String]) -> Res<()> {
     let [variants, lanes, unserved] = args else {
         return Err("usage: lanes VARIANT,… LANES,… UNSERVED".into());
@@ -24,7 +25,8 @@ pub async fn cost(args: &[String]) -> Res<()> {
     Ok(())
 }
 
-/// Runs spread over all lanes, or all in the last one behind empty lanes; ten jobs, the priorities counted down.
+/// Spreads the runs over all lanes, or puts all in the last lane behind empty lanes. Ten jobs, with
+/// descending priorities.
 async fn measure(variant: Variant, lanes: usize, spread: bool, unserved: usize) -> Res<()> {
     let mut connection = fresh(&variant).await?;
     let jobs: Vec<String> = (0..10).map(|job| format!("job-{job}")).collect();
@@ -73,7 +75,8 @@ async fn measure(variant: Variant, lanes: usize, spread: bool, unserved: usize) 
     Ok(())
 }
 
-/// Arguments: variant, backlog, pinned (0 or 1). What arrives behind a backlog: urgent, delayed and late runs.
+/// Arguments: variant, backlog, pinned (0 or 1). Measures urgent, delayed and late runs that arrive
+/// behind a backlog.
 pub async fn arrivals(args: &[String]) -> Res<()> {
     let [name, backlog, pinned] = args else {
         return Err("usage: arrivals VARIANT BACKLOG PINNED".into());
@@ -108,7 +111,7 @@ pub async fn arrivals(args: &[String]) -> Res<()> {
     Ok(())
 }
 
-/// Ten thousand runs of one transaction, which commits after two seconds of work on others.
+/// Inserts 10,000 runs in a transaction that commits after two seconds of other work.
 async fn late(connection: &mut PgConnection, claimer: &mut Claimer, variant: &Variant) -> Res<()> {
     let mut other = pg::connect().await?;
     sqlx::raw_sql("begin").execute(&mut other).await?;
@@ -139,7 +142,8 @@ async fn late(connection: &mut PgConnection, claimer: &mut Claimer, variant: &Va
     Ok(())
 }
 
-/// Enqueues a batch and works on until all of it was claimed. Returns the claims and the time that took.
+/// Enqueues a batch and works until all of it is claimed, for at most 60 s. Returns the number of
+/// claims and the duration.
 async fn until(
     connection: &mut PgConnection,
     claimer: &mut Claimer,

@@ -1,4 +1,4 @@
-//! One run at a time: enqueue, claim, settle, when the tables are empty and when they hold a million dead entries.
+//! One run at a time: enqueue, claim, settle, with empty tables and with a million dead entries.
 
 use crate::claimer::Claimer;
 use crate::pg;
@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::postgres::PgConnection;
 use std::time::{Duration, Instant};
 
-/// Arguments: variants by comma, runs that lived and died before, pinned (0 or 1), seconds.
+/// Arguments: comma-separated variants, runs that are settled before, pinned (0 or 1), seconds.
 pub async fn run(args: &[String]) -> Res<()> {
     let [variants, dead, pinned, seconds] = args else {
         return Err("usage: latency VARIANT,… DEAD PINNED SECONDS".into());
@@ -20,13 +20,14 @@ pub async fn run(args: &[String]) -> Res<()> {
     Ok(())
 }
 
-/// Runs that lived and died under the snapshot, if there is one. Returns the claimer that drained them.
+/// Enqueues, drains and settles `dead` runs, whose rows stay dead under a snapshot. Returns the
+/// claimer that drained them, or a new one if the variant keeps no cursor.
 pub async fn bury(connection: &mut PgConnection, variant: Variant, dead: usize) -> Res<Claimer> {
     fill(connection, &variant, dead, "j").await?;
     let mut claimer = Claimer::new(variant, 1, &[("q", "j")]);
     claimer.know(0, "q", "j");
     loop {
-        // A drain needs no look back and has a position in every shape, so that it ends in time.
+        // `drain` uses a cursor in every variant and never scans, so it finishes in time.
         let claimed = claimer.drain(connection, 1000).await?;
         settle(connection, &variant, &claimed).await?;
         if claimed.is_empty() && variant.remembers {
@@ -77,7 +78,7 @@ async fn measure(variant: Variant, dead: usize, pinned: bool, seconds: f64) -> R
     Ok(())
 }
 
-/// The median, the 990th and 999th of a thousand, the mean and the longest, in microseconds.
+/// The median, the 99th and 99.9th percentiles, the mean and the maximum, in microseconds.
 fn quantiles(times: &mut [Duration]) -> Option<[u128; 5]> {
     times.sort_unstable();
     let sum: Duration = times.iter().sum();

@@ -1,6 +1,8 @@
-//! Measures candidates for the storage of runs: one JSON line a result. `DATABASE_URL` names a database whose schema `hp` may be dropped.
+//! Compares designs for the storage of runs and prints one JSON line per result. Drops the schema
+//! `hp` of the database in `DATABASE_URL`.
 //!
-//! Commands: `cycle`, `drain`, `lanes`, `arrivals`, `soak`, `latency`, `fence`, `keyed`; each says its arguments when they are missing.
+//! Commands: `cycle`, `drain`, `lanes`, `arrivals`, `soak`, `latency`, `fence`, `keyed`. Without
+//! arguments, each prints its usage.
 
 mod claimer;
 mod cycle;
@@ -16,7 +18,7 @@ mod soak;
 mod variant;
 mod work;
 
-/// What every step of a measurement returns.
+/// The result of a measurement.
 pub type Res<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[tokio::main]
@@ -41,8 +43,8 @@ async fn main() -> Res<()> {
     }
 }
 
-/// One result.
 #[expect(clippy::print_stdout, reason = "the results are what the program is for")]
+/// Prints a result as one line of JSON.
 pub fn emit(result: &serde_json::Value) {
     println!("{result}");
 }

@@ -1,5 +1,5 @@
-//! The net: a second claim, on a connection of its own, over all that lies behind the positions. Where dead rows pile up it is
-//! slow; no claim waits for it, and it runs only as often as its cost allows.
+//! The background scan: a second claim, on its own connection, over everything behind the cursors.
+//! Dead rows make it slow. No claim waits for it, and it runs only as often as its cost allows.
 
 use crate::claimer::{Claimed, Lane, Look, Stretch, last_of, take};
 use crate::instant::Instant;
@@ -11,12 +11,12 @@ use std::time::Instant as Clock;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-/// A look is taken when the time since the last one is this many times what it cost.
+/// A scan is due when the time since the last one is this many times its cost.
 const SPARING: u32 = 10;
 
 type Haul = (PgConnection, Vec<Claimed>);
 
-/// Looks behind the positions of one claimer.
+/// Scans behind the cursors of one claimer.
 pub struct Net {
     variant: Variant,
     worker: i32,
@@ -33,7 +33,8 @@ impl Net {
         Self { variant, worker, connection, stretches, running, limit: 0, look: Look::default() }
     }
 
-    /// Hauls in what was caught and casts again when due. Waits for nothing but its first connection.
+    /// Collects what a finished scan has claimed, and starts the next scan when due. Waits only for
+    /// its first connection.
     pub async fn tend(&mut self, lanes: &BTreeMap<Lane, (Instant, Uuid)>, limit: i64) -> Res<Vec<Claimed>> {
         let mut caught = vec![];
         if self.running.as_ref().is_some_and(|(task, _)| task.is_finished())
@@ -70,7 +71,8 @@ impl Net {
         Ok(())
     }
 
-    /// A full net goes on from where it stopped, so that what was passed once is not passed again; any other is done.
+    /// A scan that reached its limit continues after its last rows, so that no row is scanned
+    /// twice. Any other scan is complete.
     fn follow(&mut self, claimed: &[Claimed]) {
         if claimed.len() < self.limit {
             self.stretches.clear();
@@ -85,7 +87,7 @@ impl Net {
     }
 }
 
-/// Whether a look has earned its next turn.
+/// Whether enough time has passed for the next scan.
 pub fn due(look: &Look) -> bool {
     look.last.is_none_or(|last| last.elapsed() >= look.cost * SPARING)
 }

@@ -1,10 +1,10 @@
-//! Connections and what PostgreSQL says about the cost of a stretch of work.
+//! Connections, and PostgreSQL's own figures for the cost of work.
 
 use crate::Res;
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
-/// Joins with the hot tables have to be nested loops from the small side, whatever the statistics say.
+/// Joins with the hot tables must be nested loops from the small side, regardless of statistics.
 const SESSION: &str = "set enable_hashjoin = off; set enable_mergejoin = off; set enable_seqscan = off; \
     set plan_cache_mode = force_generic_plan; set jit = off";
 
@@ -15,7 +15,8 @@ pub async fn connect() -> Res<PgConnection> {
     Ok(connection)
 }
 
-/// Holds a snapshot open, as a report or a forgotten transaction would. Dropping the connection ends it.
+/// Holds a snapshot open, as a report or a forgotten transaction does, until the connection is
+/// dropped.
 pub async fn pin() -> Res<PgConnection> {
     let mut connection = connect().await?;
     sqlx::raw_sql("begin isolation level repeatable read; select count(*) from pg_class")
@@ -31,14 +32,13 @@ pub async fn quiet(connection: &mut PgConnection) -> Res<()> {
     Ok(())
 }
 
-/// Counters at one moment.
 #[derive(Clone, Copy)]
 pub struct Meter {
     wal: i64,
     dead: i64,
 }
 
-/// What one unit of work cost.
+/// The cost of one unit of work.
 pub struct Cost {
     pub wal: f64,
     pub dead: f64,

@@ -1,4 +1,5 @@
-//! Everything at once: enqueuers that commit late, priorities, delays, retries and several claimers. Nothing is lost or done twice.
+//! Everything at once: late commits, priorities, delays, retries and several claimers. No run is
+//! lost or settled twice.
 
 use crate::claimer::Claimer;
 use crate::cycle::rate;
@@ -63,7 +64,8 @@ pub async fn run(args: &[String]) -> Res<()> {
     Ok(())
 }
 
-/// Batches of 1 to 50; every tenth transaction stays open for a while after its insert.
+/// Enqueues batches of 1 to 50. Every tenth transaction stays open for up to 300 ms after its
+/// insert.
 async fn produce(variant: Variant, at: usize, total: usize) -> Res<()> {
     let mut connection = pg::connect().await?;
     let (mut made, mut turn) = (0, at);
@@ -89,7 +91,8 @@ async fn produce(variant: Variant, at: usize, total: usize) -> Res<()> {
 
 type Done = (Vec<(Uuid, i16)>, u32);
 
-/// Settles what it claims, except that every fiftieth run is retried once, half of them at once and half a little later.
+/// Settles its claimed runs, but first retries about 2 % of them once, alternately at once and
+/// after 200 ms.
 async fn work(variant: Variant, worker: i32, done: Arc<AtomicUsize>, total: usize) -> Res<Done> {
     let mut connection = pg::connect().await?;
     let mut claimer = Claimer::new(variant, worker, &JOBS.map(|job| ("q", job)));

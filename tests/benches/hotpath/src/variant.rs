@@ -1,6 +1,5 @@
-//! The storage shapes under comparison, each as the texts of its statements.
+//! The storage designs under comparison, each as a set of SQL statements.
 
-/// One storage shape.
 #[derive(Clone, Copy)]
 pub struct Variant {
     pub name: &'static str,
@@ -9,9 +8,9 @@ pub struct Variant {
     pub claim: &'static str,
     pub settle: &'static str,
     pub checkpoint: &'static str,
-    /// How priorities without a lane are found, where the measurements need it.
+    /// Finds priorities that have no lane yet, if the measurements need it.
     pub discover: Option<&'static str>,
-    /// Whether a claim starts at the position that the claimer remembers, or at the start each time.
+    /// Whether a claim starts at the claimer's cursor, or at the lane's start each time.
     pub remembers: bool,
     pub look_back: bool,
 }
@@ -19,7 +18,7 @@ pub struct Variant {
 pub const RETRY: &str = include_str!("../sql/retry.sql");
 const CLAIM: &str = include_str!("../sql/claim.sql");
 
-/// `split` and `in-place`, followed by `+change` for each departure from the shape that is proposed.
+/// Parses `split` or `in-place`, followed by `+change` for each deviation from the proposed design.
 pub fn variant(name: &str) -> Result<Variant, String> {
     let mut parts = name.split('+');
     let base = parts.next().unwrap_or_default();
@@ -85,7 +84,7 @@ fn apply(variant: &mut Variant, change: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The claim also says that its worker lives.
+/// Makes the claim also write its worker's heartbeat.
 fn heartbeat(variant: &mut Variant) {
     let beat =
         "), beat as (\n  update hp.worker set seen_at = now() where worker = $8\n)\nselect taken.run_id";

@@ -1,4 +1,4 @@
-//! Enqueue and settle, as every measurement uses them.
+//! Enqueue and settle, for every measurement.
 
 use crate::Res;
 use crate::claimer::Claimed;
@@ -8,7 +8,7 @@ use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::query::Query;
 use uuid::Uuid;
 
-/// About a hundred bytes, as in every figure of the project.
+/// About 100 bytes, as in every benchmark of the project.
 pub const INPUT: &str =
     r#"{"user_id":1,"note":"somebody@example.com hello world hello world hello wor hello worl"}"#;
 

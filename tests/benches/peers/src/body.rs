@@ -1,4 +1,4 @@
-//! What every body of every peer does, and nothing else: it says that it ran.
+//! The bodies of every peer's jobs and steps. A body only reports that it ran.
 
 use std::{
     future::pending,
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-/// One for the process, because some peers give their bodies no state of the application's; a process measures one figure.
+/// Global, because some peers pass no application state to a body. A process measures one figure.
 static RAN: AtomicU64 = AtomicU64::new(0);
 static HOLDS: AtomicBool = AtomicBool::new(false);
 static STARTS: OnceLock<mpsc::Sender<(u64, Instant)>> = OnceLock::new();
 
-/// What every job carries: about a hundred bytes.
+/// The payload of every job, about 100 bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Payload {
     pub user_id: u64,
@@ -39,36 +39,37 @@ impl Payload {
 /// The first line of every job's body.
 pub fn started(job: &Payload) {
     if let Some(starts) = STARTS.get() {
-        // A run beyond those announced to `watch` is one the peer ran twice: the first counts.
+        // The channel is full after the expected starts. A further start is a second run of a job,
+        // and only the first run counts.
         let _ = starts.try_send((job.user_id, Instant::now()));
     }
     RAN.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The whole of every step's body: what it returns is recorded by the peer.
+/// The body of every step. The peer records its result.
 pub fn step(index: u64) -> Value {
     RAN.fetch_add(1, Ordering::Relaxed);
     json!({ "ok": true, "index": index })
 }
 
-/// From now on what is held in this process stays so.
+/// From now on, held bodies in this process never end.
 pub fn hold() {
     HOLDS.store(true, Ordering::Relaxed);
 }
 
-/// Never ends in a process that holds.
+/// Never ends after [`hold`].
 pub async fn held() {
     if HOLDS.load(Ordering::Relaxed) {
         pending::<()>().await;
     }
 }
 
-/// How many bodies have run: a hint when to ask the database, never the answer.
+/// The number of bodies that have run: a hint when to ask the database, never the result.
 pub fn ran() -> u64 {
     RAN.load(Ordering::Relaxed)
 }
 
-/// The number and the instant of each start from now on, of at most so many.
+/// Sends the number and the instant of each start from now on, for at most `starts` starts.
 pub fn watch(starts: usize) -> mpsc::Receiver<(u64, Instant)> {
     let (sender, receiver) = mpsc::channel(starts.max(1));
     let _ = STARTS.set(sender);

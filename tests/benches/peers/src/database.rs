@@ -1,4 +1,4 @@
-//! The database's word on what is done.
+//! Asks the peer's database which work is done.
 
 use std::time::{Duration, Instant};
 
@@ -10,41 +10,43 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{Result, body};
 
-/// Between two looks at how many bodies ran, which costs the peer nothing.
+/// The pause between two reads of the body count, which cost the peer nothing.
 const HINT: Duration = Duration::from_millis(1);
-/// Between two questions to the database, once all bodies ran: so much too long can a time be.
+/// The pause between two queries once all bodies have run. A measured time is too long by up to
+/// this pause.
 const POLL: Duration = Duration::from_millis(5);
-/// After this long without any body running, the rest will not come.
+/// If no body runs for this long, the measurement fails.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The peer's own tables, in SQL.
+/// Queries on the peer's own tables.
 pub struct Tables {
-    /// How many jobs there are, in whatever state.
+    /// Counts the jobs in any state.
     pub stored: &'static str,
-    /// Whether any job is not complete.
+    /// Whether any job is incomplete.
     pub unfinished: &'static str,
     pub completed: Completed,
-    /// How many steps of workflows are recorded as complete.
+    /// Counts the completed steps of workflows.
     pub steps: Option<&'static str>,
-    /// Marks all jobs as complete, as their worker would have done; none where complete jobs are not kept, or the peer is not asked for it.
+    /// Marks all jobs as complete, as a worker would. `None` if the peer deletes complete jobs or
+    /// the figure does not exist for it.
     pub finish: Option<&'static str>,
-    /// When the last held step began again, and when the last workflow ended, in milliseconds of the epoch.
+    /// When the last held step started again, and when the last workflow ended, in milliseconds
+    /// since the epoch.
     pub resumed: Option<&'static str>,
 }
 
-/// How the peer tells that a job is complete.
+/// How the peer shows that a job is complete.
 pub enum Completed {
-    /// Its row says so, and this counts them.
+    /// The job's row says so, and this query counts the complete jobs.
     Marked(&'static str),
-    /// Its row is gone.
+    /// The peer deletes the row.
     Deleted,
 }
 
-/// A connection of the measurement's own.
 pub struct Database {
     connection: PgConnection,
     tables: &'static Tables,
-    /// How many jobs were made only to be there.
+    /// Filler jobs, which no count includes.
     ignored: u64,
 }
 
@@ -57,25 +59,25 @@ impl Database {
         Ok(self.count(self.tables.stored).await?.saturating_sub(self.ignored))
     }
 
-    /// From now on so many jobs more are not counted, neither as stored nor as complete.
+    /// Excludes `jobs` more jobs from the stored and complete counts.
     pub fn ignore(&mut self, jobs: u64) {
         self.ignored += jobs;
     }
 
-    /// Marks all jobs as complete.
     pub async fn finish_all(&mut self) -> Result<()> {
         let finish = self.tables.finish.ok_or("this peer is not asked for finished jobs")?;
         sqlx::query(finish).execute(&mut self.connection).await?;
         Ok(())
     }
 
-    /// What a server that ran for a while would have done: no plan is made for a table that was seen empty.
+    /// Vacuums and analyses, so that no query is planned for an empty table.
     pub async fn settle(&mut self) -> Result<()> {
         sqlx::query("vacuum analyze").execute(&mut self.connection).await?;
         Ok(())
     }
 
-    /// Waits until so many bodies ran and the database says that nothing is unfinished; gives when it was asked.
+    /// Waits until `bodies` bodies have run and the database has no unfinished work. Returns when
+    /// the deciding query started.
     pub async fn finished(&mut self, bodies: u64, worker: &JoinHandle<Result<()>>) -> Result<Instant> {
         let (mut seen, mut since) = (body::ran(), Instant::now());
         loop {
@@ -98,7 +100,7 @@ impl Database {
         }
     }
 
-    /// Fails unless exactly so many jobs are complete, of as many that were enqueued.
+    /// Fails unless exactly `jobs` jobs are complete.
     pub async fn expect_completed(&mut self, jobs: u64) -> Result<()> {
         let completed = match self.tables.completed {
             Completed::Marked(count) => self.count(count).await?.saturating_sub(self.ignored),
@@ -107,18 +109,18 @@ impl Database {
         equal("complete jobs", completed, jobs)
     }
 
-    /// Fails unless exactly so many steps are recorded.
+    /// Fails unless exactly `steps` steps are recorded.
     pub async fn expect_steps(&mut self, steps: u64) -> Result<()> {
         let count = self.tables.steps.ok_or("this peer records no steps")?;
         equal("complete steps", self.count(count).await?, steps)
     }
 
-    /// Fails unless the peer holds exactly so many jobs.
+    /// Fails unless the peer stores exactly `jobs` jobs.
     pub async fn expect_stored(&mut self, jobs: u64) -> Result<()> {
         equal("stored jobs", self.stored().await?, jobs)
     }
 
-    /// Waits until so many of all the jobs are complete, and gives how many were complete when.
+    /// Waits until `jobs` of `all` jobs are complete. Returns how many were complete, and when.
     pub async fn part_of(
         &mut self,
         jobs: u64,
@@ -136,7 +138,8 @@ impl Database {
                 if completed >= jobs {
                     return Ok((completed, asked));
                 }
-                // Counting a long queue is work for the server: a sixth of the time at most.
+                // Counting a long queue costs the server time, so it takes at most a sixth of the
+                // wait.
                 sleep(asked.elapsed() * 5).await;
             }
             if worker.is_finished() {
@@ -151,7 +154,8 @@ impl Database {
         }
     }
 
-    /// Waits until so many jobs are complete, whose bodies run in other processes; gives when it was asked.
+    /// Waits until `jobs` jobs are complete whose bodies run in other processes. Returns when the
+    /// deciding query started.
     pub async fn completed_elsewhere(&mut self, jobs: u64, pause: Duration) -> Result<Instant> {
         let began = Instant::now();
         loop {
@@ -166,12 +170,12 @@ impl Database {
             if began.elapsed() > PATIENCE {
                 return Err(format!("{completed} of {jobs} jobs are complete after {PATIENCE:?}").into());
             }
-            // Counting is work for the server: a sixth of the time at most.
+            // Counting costs the server time, so it takes at most a sixth of the wait.
             sleep((asked.elapsed() * 5).max(pause)).await;
         }
     }
 
-    /// Waits until a count of the peer's tables is so large.
+    /// Waits until a count reaches `n`.
     pub async fn until(&mut self, count: &'static str, n: u64) -> Result<()> {
         let began = Instant::now();
         while self.count(count).await? < n {
@@ -183,12 +187,13 @@ impl Database {
         Ok(())
     }
 
-    /// Milliseconds of the epoch.
+    /// The database's clock, in milliseconds since the epoch.
     pub async fn now(&mut self) -> Result<u64> {
         self.count("select (extract(epoch from clock_timestamp()) * 1000)::bigint").await
     }
 
-    /// Seconds from an instant until what was held had begun again, and until it had ended.
+    /// Seconds from `instant` until the held steps had started again, and until the workflows had
+    /// ended.
     pub async fn since(&mut self, instant: u64) -> Result<(f64, f64)> {
         let resumed = self.tables.resumed.ok_or("this peer is not asked for a recovery")?;
         let (began, ended): (i64, i64) = sqlx::query_as(resumed).fetch_one(&mut self.connection).await?;
@@ -197,19 +202,19 @@ impl Database {
         Ok((seconds(began), seconds(ended)))
     }
 
-    /// A table of the application's own.
+    /// Creates the application's own table.
     pub async fn make_business(&mut self) -> Result<()> {
         sqlx::query("create table business (id bigint primary key)").execute(&mut self.connection).await?;
         Ok(())
     }
 
-    /// Bytes of WAL until now.
+    /// WAL bytes so far.
     pub async fn wal(&mut self) -> Result<u64> {
         self.count("select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").await
     }
 
-    /// Bytes of WAL, and transactions of this database until now: a session tells its own when it ends, or within ten seconds, and asks
-    /// elsewhere meanwhile.
+    /// The WAL bytes and the transactions of this database so far, read from another database. A
+    /// session reports its transactions when it ends, or within ten seconds.
     pub async fn costs(&self, url: &str) -> Result<(u64, u64)> {
         let options: PgConnectOptions = url.parse()?;
         let database = options.get_database().ok_or("DATABASE_URL names no database")?.to_owned();
@@ -230,7 +235,7 @@ impl Database {
     }
 }
 
-/// A pool whose connections are all open already, so that none is opened in the time that is measured.
+/// A pool with all connections open, so that none opens during the measured time.
 pub async fn pool(url: &str, connections: u64) -> Result<PgPool> {
     let connections = u32::try_from(connections)?;
     let pool =

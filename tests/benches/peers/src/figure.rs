@@ -1,4 +1,4 @@
-//! What can be measured, with its settings, and what comes out.
+//! The figures, their settings and their results.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,49 +7,52 @@ use serde_json::Value;
 
 use crate::Result;
 
-/// One figure and its settings, in the words of the command line and of the printed line.
+/// One figure and its settings, named as on the command line and in the printed line.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(tag = "figure", content = "parameters", rename_all = "lowercase")]
 pub enum Figure {
-    /// Single jobs, each in a transaction of its own.
+    /// Enqueues single jobs, each in its own transaction.
     Enqueue { jobs: u64, clients: u64 },
-    /// Single jobs, each with a row of the application in its transaction.
+    /// Enqueues single jobs, each with an application row in the same transaction.
     #[serde(rename = "enqueue-tx")]
     EnqueueTx { jobs: u64, clients: u64 },
-    /// Batches from one client.
+    /// Enqueues batches from one client.
     Bulk { jobs: u64, batch: u64 },
-    /// Jobs enqueued ahead, run by one worker.
+    /// One worker runs jobs that were enqueued before.
     Drain { jobs: u64, concurrency: u64 },
-    /// The same, for what a job costs the server: each session has told it.
+    /// Like `Drain`, for a job's cost to the server. Reads the cost after every session has
+    /// reported it.
     Costs { jobs: u64, concurrency: u64 },
-    /// The same, with so many more in the queue, so many finished, and so many of a job that nobody serves.
+    /// Like `Drain`, with further queued jobs, finished jobs, and jobs that no worker serves.
     Backlog { jobs: u64, queued: u64, finished: u64, unknown: u64, concurrency: u64 },
-    /// Jobs that one transaction brings to a worker that waits.
+    /// One transaction enqueues all jobs for a waiting worker.
     #[serde(rename = "one-transaction")]
     OneTransaction { jobs: u64, concurrency: u64 },
-    /// The same, `windows` times before a snapshot is taken, and as often after it was held for a while under load.
+    /// Like `OneTransaction`, `windows` times each before a snapshot, after holding it under load,
+    /// and after its release.
     Snapshot { jobs: u64, windows: u64, rate: u64, seconds: u64, concurrency: u64 },
-    /// The same, to several worker processes.
+    /// Like `OneTransaction`, for several worker processes.
     Processes { processes: u64, jobs: u64, concurrency: u64 },
-    /// What a worker process weighs with nothing to do, and with so many under way.
+    /// The memory of a worker process, idle and with workflows in progress.
     Memory { workflows: u64 },
-    /// A worker process is killed, and started anew.
+    /// Kills a worker process and starts it again.
     Recovery { workflows: u64, restart: u64 },
-    /// What a worker with nothing to do asks of the server.
+    /// An idle worker's load on the server.
     Idle { seconds: u64 },
-    /// Whole workflows, so many at a time.
+    /// Runs whole workflows, `concurrency` at a time.
     Workflows { workflows: u64, steps: u64, concurrency: u64 },
-    /// The same, for what a step costs the server.
+    /// Like `Workflows`, for a step's cost to the server.
     #[serde(rename = "step-costs")]
     StepCosts { workflows: u64, steps: u64, concurrency: u64 },
-    /// One workflow alone.
+    /// Runs one workflow alone.
     Step { steps: u64 },
-    /// From the call of enqueue to the first line of the body; `rate` 0 is one at a time on an idle system.
-    /// `queued` false is a start without a queue, where the peer knows one; `local` 1 is a queue within the process, where it knows one.
+    /// From the enqueue call to the first line of the body. `rate` 0 means one at a time on an idle
+    /// system. `queued` false starts without a queue and `local` 1 uses a queue within the process,
+    /// if the peer has them.
     Latency { rate: u64, seconds: u64, concurrency: u64, queued: bool, local: u64 },
 }
 
-/// The figure of this name among those a peer can do, with the settings `--name value`… in place of its own.
+/// Finds a figure by name among a peer's figures, and applies the settings `--name value`….
 pub fn parse(known: &[Figure], name: &str, settings: &[&str]) -> Result<Figure> {
     let mut figures = Vec::new();
     for figure in known {
@@ -74,7 +77,6 @@ pub fn parse(known: &[Figure], name: &str, settings: &[&str]) -> Result<Figure> 
     Ok(serde_json::from_value(figure)?)
 }
 
-/// What one run measured.
 #[derive(Default, Serialize)]
 pub struct Outcome {
     seconds: f64,
@@ -86,13 +88,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// So much work in so much time.
+    /// `n` units of work in the time `took`.
     pub fn rate(n: u64, took: Duration) -> Self {
         let seconds = took.as_secs_f64();
         Self { seconds, n, rate: Some(rounded(n as f64 / seconds)), ..Self::default() }
     }
 
-    /// These waits, in a run of this length.
+    /// These latencies, in a run of this length.
     pub fn waits(mut waits: Vec<Duration>, took: Duration) -> Self {
         waits.sort_unstable();
         Self {
@@ -104,25 +106,25 @@ impl Outcome {
         }
     }
 
-    /// Numbers by their names, which [`with`](Self::with) adds.
+    /// Numbers by name, which [`with`](Self::with) adds.
     pub fn named(n: u64, took: Duration) -> Self {
         Self { seconds: took.as_secs_f64(), n, ..Self::default() }
     }
 
-    /// The same with another number.
+    /// Adds another number.
     pub fn with(mut self, name: &'static str, value: f64) -> Self {
         self.more.insert(name, rounded(value));
         self
     }
 }
 
-/// The nearest rank, in milliseconds.
+/// The nearest-rank percentile, in milliseconds.
 fn percentile(sorted: &[Duration], percent: usize) -> Option<f64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).map(|wait| rounded(wait.as_secs_f64() * 1e3))
 }
 
-/// Three digits behind the point: the rest is noise.
+/// Rounds to three decimals: the rest is noise.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

@@ -1,6 +1,7 @@
-//! Measures the peers of the crate registry: one figure of one peer, once, as one JSON line on stdout.
+//! Measures one figure of one peer crate once, and prints one JSON line on stdout.
 //!
-//! `runledger-peers <who> <figure> [--name value]…`, with `DATABASE_URL` naming a fresh database; `runledger-peers list` prints what there is.
+//! `runledger-peers <who> <figure> [--name value]…` needs a fresh database in `DATABASE_URL`.
+//! `runledger-peers list` prints the peers and figures.
 
 mod body;
 mod database;
@@ -19,10 +20,9 @@ use crate::{
     peer::Entry,
 };
 
-/// What every step of a measurement returns.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Which (peer, figure) pairs exist, with the settings a run takes when it is told none.
+/// A peer, a figure of that peer, and the figure's default settings.
 #[derive(Serialize)]
 struct Listed {
     #[serde(flatten)]
@@ -76,7 +76,7 @@ fn url() -> Result<String> {
     Ok(std::env::var("DATABASE_URL").map_err(|_| "DATABASE_URL names no database")?)
 }
 
-/// The version that was built, which only the lock file knows.
+/// The version that was built, from the lock file.
 fn locked_version(name: &str) -> Result<String> {
     let head = format!("name = \"{name}\"\nversion = \"");
     let (_, rest) = include_str!("../Cargo.lock")

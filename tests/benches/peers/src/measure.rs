@@ -1,4 +1,4 @@
-//! How each figure is measured, the same for every peer.
+//! Measures each figure, with the same code for every peer.
 
 mod costs;
 mod processes;
@@ -28,19 +28,19 @@ use crate::{
     peer::Peer,
 };
 
-/// What fills a queue ahead of a drain, where nothing is timed.
+/// The batch size and the clients that fill a queue, untimed.
 const FILL_BATCH: u64 = 1_000;
 const FILL_CLIENTS: u64 = 16;
-/// The slots of a worker with nothing to do.
+/// The slots of an idle worker.
 pub const IDLE_SLOTS: u64 = 16;
-/// After this time every session has told the server's statistics what it did before.
+/// After this time every session has reported its earlier work to the server's statistics.
 const TOLD: Duration = Duration::from_secs(12);
-/// Between two jobs on an idle system.
+/// The pause between two jobs on an idle system.
 const IDLE: Duration = Duration::from_millis(20);
-/// A job that has not started by then never will.
+/// A job that has not started after this time counts as lost.
 const LOST: Duration = Duration::from_secs(60);
 
-/// One figure of one peer, once, and the settings it was measured with.
+/// Measures one figure of one peer once. Returns the result and the peer's notes.
 pub async fn measure<P: Peer>(url: String, figure: Figure) -> Result<(Outcome, String)> {
     let peer = Arc::new(P::open(&url, figure).await?);
     let mut database = Database::open(&url, const { &P::TABLES }).await?;
@@ -87,7 +87,7 @@ pub async fn measure<P: Peer>(url: String, figure: Figure) -> Result<(Outcome, S
     Ok((outcome, peer.notes()))
 }
 
-/// Runs `work` for each number below `n`, by so many clients, each one after the other.
+/// Runs `work` for each number below `n`, in `clients` tasks that take one number after the other.
 pub async fn clients<F, Fut>(n: u64, clients: u64, work: F) -> Result<()>
 where
     F: Fn(u64) -> Fut + Clone + Send + 'static,
@@ -180,7 +180,7 @@ async fn backlog<P: Peer>(
     Ok(Outcome::rate(completed, when - began))
 }
 
-/// Jobs that are finished, and jobs that nobody serves: they are marked or made before any worker is there.
+/// Creates finished jobs and jobs that no worker serves, before any worker starts.
 async fn beside<P: Peer>(peer: &Arc<P>, database: &mut Database, finished: u64, unknown: u64) -> Result<()> {
     if finished > 0 {
         fill(peer, database, finished).await?;
@@ -194,7 +194,7 @@ async fn beside<P: Peer>(peer: &Arc<P>, database: &mut Database, finished: u64, 
     Ok(())
 }
 
-/// A worker that has run something, and so listens.
+/// Starts a worker and waits until it has run a job, so that it listens.
 async fn listening<P: Peer>(
     peer: &Arc<P>,
     database: &mut Database,
@@ -206,7 +206,7 @@ async fn listening<P: Peer>(
     Ok(worker)
 }
 
-/// From the commit of so many jobs until all have ended.
+/// The time from the commit of `jobs` jobs until all are complete.
 async fn together<P: Peer>(
     peer: &Arc<P>,
     database: &mut Database,
@@ -246,7 +246,7 @@ async fn workflows<P: Peer>(
     let worker = peer.workflows(workflows, steps, concurrency).await?;
     database.finished(all, &worker).await?;
     let took = began.elapsed();
-    // It would poll on.
+    // The worker would poll forever.
     worker.abort();
     database.expect_steps(all).await?;
     Ok(Outcome::rate(all, took))
@@ -264,7 +264,7 @@ async fn latency<P: Peer>(
     let mut starts = body::watch(usize::try_from(expected)? + 2);
     let worker = peer.work(slots).await?;
 
-    // The worker listens when it has run something.
+    // The worker listens once it has run a job.
     peer.enqueue(Payload::new(0)).await?;
     next_start(&mut starts, &worker).await?;
 
@@ -298,7 +298,7 @@ async fn one_at_a_time<P: Peer>(
     Ok(waits)
 }
 
-/// Each job has a task of its own, so that a slow enqueue delays no other.
+/// Enqueues each job in its own task, so that a slow enqueue delays no other.
 async fn at_a_rate<P: Peer>(
     peer: &Arc<P>,
     starts: &mut mpsc::Receiver<(u64, Instant)>,
@@ -352,7 +352,7 @@ async fn fill_singly<P: Peer>(peer: &Arc<P>, jobs: u64, n: u64) -> Result<()> {
     .await
 }
 
-/// The fastest way into the queue.
+/// Enqueues as fast as the peer can.
 async fn fill<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64) -> Result<()> {
     if !fill_by_batches(peer, jobs, FILL_BATCH).await? {
         fill_singly(peer, jobs, FILL_CLIENTS).await?;
@@ -360,7 +360,7 @@ async fn fill<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64) -> Res
     database.expect_stored(jobs).await
 }
 
-/// False where the peer has no way to enqueue many at once.
+/// Returns false if the peer has no bulk enqueue.
 async fn fill_by_batches<P: Peer>(peer: &Arc<P>, jobs: u64, batch: u64) -> Result<bool> {
     for first in (0..jobs).step_by(usize::try_from(batch)?.max(1)) {
         let Some(enqueued) = peer.enqueue_batch(Payload::batch(first..jobs.min(first + batch))) else {

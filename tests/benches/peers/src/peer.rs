@@ -1,4 +1,4 @@
-//! What a peer has to be able to do to be measured.
+//! The interface that a peer implements to be measured.
 
 use std::{future::Future, pin::Pin, time::Instant};
 
@@ -25,50 +25,54 @@ pub const ALL: &[Entry] = &[
     Entry::of::<River>(),
 ];
 
-/// One peer, open on a fresh database for one figure.
+/// A peer, open on a fresh database for one figure.
 pub trait Peer: Sized + Send + Sync + 'static {
     /// Its name in the crate registry.
     const NAME: &'static str;
-    /// What it can do, with the best settings found. Two of one name differ in a setting that is worth a run of its own.
+    /// The peer's figures, with the best settings found. Two entries of one figure differ in a
+    /// setting that deserves its own run.
     const FIGURES: &'static [Figure];
     const TABLES: Tables;
 
-    /// Makes the peer's schema and all that is ready before anything is timed.
+    /// Creates the peer's schema and everything that exists before the measured time.
     fn open(url: &str, figure: Figure) -> impl Future<Output = Result<Self>>;
 
-    /// The settings that were chosen for this figure.
+    /// The settings for this figure.
     fn notes(&self) -> String;
 
-    /// One job, in a transaction of its own.
+    /// Enqueues one job in its own transaction.
     fn enqueue(&self, job: Payload) -> impl Future<Output = Result<()>> + Send;
 
-    /// One job and the row `number` of the table `business`, in one transaction of the caller's.
+    /// Enqueues one job and inserts the row `number` into `business`, in one transaction of the
+    /// caller.
     fn enqueue_with_row(&self, _number: i64, _job: Payload) -> impl Future<Output = Result<()>> + Send {
         async { Err(format!("{} has no enqueue in the caller's transaction", Self::NAME).into()) }
     }
 
-    /// The peer's own way to enqueue many at once; `None` where it has none.
+    /// Enqueues many jobs with the peer's own bulk call. `None` if it has none.
     fn enqueue_batch(&self, jobs: Vec<Payload>) -> Option<impl Future<Output = Result<()>>>;
 
-    /// So many jobs in one transaction, by the peer's own way into one of the caller's; gives the instant before its commit.
+    /// Enqueues `_jobs` jobs in one transaction of the caller. Returns the instant before the
+    /// commit.
     fn enqueue_together(&self, _jobs: u64) -> impl Future<Output = Result<Instant>> {
         async { Err(format!("{} has no enqueue in the caller's transaction", Self::NAME).into()) }
     }
 
-    /// So many jobs that no worker serves.
+    /// Enqueues jobs that no worker serves.
     fn enqueue_unknown(&self, _jobs: Vec<Payload>) -> impl Future<Output = Result<()>> {
         async { Err(format!("{} is not asked for jobs that nobody serves", Self::NAME).into()) }
     }
 
-    /// So many jobs or workflows that stand in the middle for ever, where the process holds; waits until the database says that they do.
+    /// Enqueues `_n` jobs or workflows that never pass their middle in a process with
+    /// [`hold`](crate::body::hold). Waits until the database shows all of them there.
     fn enqueue_held(&self, _n: u64, _database: &mut Database) -> impl Future<Output = Result<()>> {
         async { Err(format!("{} is not asked for anything held", Self::NAME).into()) }
     }
 
-    /// Starts a worker; the task ends only where the worker does.
+    /// Starts a worker. The task ends only with the worker.
     fn work(&self, concurrency: u64) -> impl Future<Output = Result<JoinHandle<Result<()>>>>;
 
-    /// Submits so many workflows of so many steps, and sees to it that so many of them run at a time.
+    /// Submits workflows and runs `_concurrency` of them at a time.
     fn workflows(
         &self,
         _workflows: u64,
@@ -101,7 +105,6 @@ impl Entry {
     }
 }
 
-/// The peer of this name.
 pub fn find(name: &str) -> Result<&'static Entry> {
     ALL.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();

@@ -1,4 +1,5 @@
-//! Worker processes: this program again, as `runledger-peers worker`, so that they can be killed, counted and weighed.
+//! Worker processes: this program as `runledger-peers worker`, so that a measurement can kill and
+//! count them and read their memory.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -10,16 +11,16 @@ use tokio::task::spawn_blocking;
 
 use crate::{Result, body, figure::Figure, peer::Peer};
 
-/// What a worker process says when it takes jobs.
+/// The line that a worker process prints once it claims jobs.
 const READY: &str = "ready";
-/// Told to a process in which nothing that is held goes on.
+/// The environment variable that makes the process call [`body::hold`].
 const HOLDS: &str = "RUNLEDGER_PEERS_HOLDS";
 
-/// A worker process of the peer and the figure that this one measures. It ends with this one, or when it is dropped.
+/// A worker process for this process's peer and figure. It ends with this process, or when dropped.
 pub struct Process(Child);
 
 impl Process {
-    /// Starts one, and waits until it takes jobs.
+    /// Starts a process and waits until it claims jobs.
     pub async fn start(holds: bool) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("worker").args(std::env::args().skip(1)).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -36,14 +37,14 @@ impl Process {
         }
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills the process with SIGKILL.
     pub fn kill(mut self) -> Result<()> {
         self.0.kill()?;
         self.0.wait()?;
         Ok(())
     }
 
-    /// Its resident memory, in MiB.
+    /// The resident memory, in MiB.
     pub fn memory(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
         let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
@@ -53,13 +54,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // What has ended already cannot be killed, and need not be.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The worker process itself: serves until its parent goes away.
+/// Runs as a worker process until the parent closes the pipe.
 #[expect(clippy::print_stdout, reason = "the parent waits for the line")]
 pub async fn serve<P: Peer>(url: String, figure: Figure) -> Result<()> {
     if std::env::var_os(HOLDS).is_some() {

@@ -1,4 +1,4 @@
-//! No engine: what storing the same payloads takes at least, in one table with one index.
+//! No engine: the minimum cost of storing the same payloads, in one table with one index.
 
 use std::ops::Range;
 
@@ -9,10 +9,9 @@ use uuid::Uuid;
 use crate::Result;
 use crate::engine::{Planned, Store, payload};
 
-/// As many as the engines have.
+/// The engines' number of connections.
 const CONNECTIONS: u32 = 10;
 
-/// A client of the table.
 pub struct Bare {
     pool: PgPool,
 }
@@ -24,7 +23,7 @@ impl Store for Bare {
     async fn open(url: &str) -> Result<Self> {
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
-            // A question before each insert would be a round trip more than it takes.
+            // A check before each insert would cost an extra round trip.
             .test_before_acquire(false)
             .connect(url)
             .await?;
@@ -56,7 +55,7 @@ impl Store for Bare {
 }
 
 impl Bare {
-    /// One statement, of whose rows the first may be a graph; gives its id.
+    /// Inserts all rows with one statement. Returns the id of the first, which may be a graph.
     async fn insert(&self, inputs: Vec<String>, first_is_graph: bool) -> Result<Uuid> {
         let ids: Vec<Uuid> = inputs.iter().map(|_| Uuid::now_v7()).collect();
         let first = ids.first().copied().unwrap_or_default();

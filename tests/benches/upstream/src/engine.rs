@@ -1,4 +1,4 @@
-//! What is asked of both engines, in the same words.
+//! The interface that both engines implement.
 
 use std::ops::Range;
 
@@ -7,82 +7,79 @@ use uuid::Uuid;
 
 use crate::Result;
 
-/// What every run carries beside its number: about a hundred bytes with it.
+/// With the run's number, a payload of about 100 bytes.
 pub const NOTE: &str =
     "somebody@example.com hello world hello world hello world hello world hello world hello";
 
-/// The same, as whoever has no types for it stores it.
+/// The payload as untyped JSON.
 pub fn payload(n: u64) -> Value {
     json!({ "user_id": n, "note": NOTE })
 }
 
-/// Something that stores runs and graphs, in a database of its own.
+/// A client that stores runs and graphs in its own database.
 pub trait Store: Sized + Send + Sync + 'static {
-    /// How many runs are stored, where each was enqueued by itself, in SQL.
+    /// The SQL that counts the stored runs, if each was enqueued singly.
     const RUNS: &'static str;
-    /// How many graphs are stored.
+    /// The SQL that counts the stored graphs.
     const GRAPHS: &'static str;
 
-    /// A client; makes the schema.
+    /// Opens a client and creates the schema.
     fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
 
-    /// Enqueues one run, in a transaction of its own.
+    /// Enqueues one run in its own transaction.
     fn enqueue(&self, n: u64) -> impl Future<Output = Result<()>> + Send;
 
-    /// Enqueues some runs in one transaction, by the quickest way that it has.
+    /// Enqueues runs in one transaction, as fast as the engine can.
     fn enqueue_all(&self, runs: Range<u64>) -> impl Future<Output = Result<()>> + Send;
 
-    /// Submits one graph, in a transaction of its own.
+    /// Submits one graph in its own transaction.
     fn submit(&self, nodes: &[Planned]) -> impl Future<Output = Result<Uuid>> + Send;
 }
 
-/// An engine at one of its settings.
+/// An engine with one set of settings.
 pub trait Engine: Store {
-    /// Where it says how its work stands.
     const TABLES: Tables;
 
-    /// A worker of it in this process, with connections of its own.
+    /// A worker in this process, with its own connections.
     type Worker: Send;
 
-    /// Starts a worker.
     fn work(&self) -> impl Future<Output = Result<Self::Worker>> + Send;
 
-    /// Stops a worker, with all its connections.
+    /// Stops a worker and closes its connections.
     fn stop(worker: Self::Worker) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// The engine's own tables, in SQL.
+/// Queries on the engine's own tables.
 pub struct Tables {
-    /// Whether the graph `$1` completed; no row while it goes on.
+    /// Whether the graph `$1` completed. No row while it runs.
     pub ended: &'static str,
-    /// How many graphs have ended, and how many of them completed.
+    /// Counts the ended graphs, and the completed ones among them.
     pub count_ended: &'static str,
-    /// How many nodes failed for good.
+    /// Counts the nodes that failed finally.
     pub failed_nodes: &'static str,
-    /// How many attempts of nodes there were beyond the first of each.
+    /// Counts the attempts of nodes beyond the first.
     pub repeated: &'static str,
 }
 
-/// A node of a graph before it is submitted.
+/// A node of a graph to submit.
 pub struct Planned {
     pub name: String,
-    /// Whose success it needs.
+    /// The nodes whose success it needs.
     pub needs: Vec<String>,
 }
 
-/// Which graph.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
-    /// So many nodes, each after the one before.
+    /// A chain of this many nodes.
     Chain(usize),
-    /// One, then so many side by side, then one that needs all of them.
+    /// One node, this many parallel nodes, and a last node that needs all of them.
     FanOut(usize),
-    /// Eight chains of two nodes, side by side.
+    /// Eight parallel chains of two nodes.
     Siblings,
 }
 
 impl Shape {
-    /// Its nodes, each behind those that it needs.
+    /// The nodes in dependency order.
     pub fn nodes(self) -> Vec<Planned> {
         let node = |name: String, needs: Vec<String>| Planned { name, needs };
         match self {

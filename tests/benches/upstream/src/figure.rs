@@ -1,54 +1,54 @@
-//! What is measured, of whom, and how much.
+//! The figures: which work, on which system, and how much.
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Shape;
 
-/// Whose figure it is.
+/// The measured system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Who {
     Runledger,
     Upstream,
     UpstreamTuned,
-    /// No engine: the same payloads in one table, by the fewest statements. Nobody who stores them can be faster.
+    /// No engine: the same payloads in one table, with the fewest statements. A lower bound for
+    /// every engine.
     Bare,
 }
 
 impl Who {
-    /// In the order in which a round measures them.
+    /// In the order of measurement within a round.
     pub const ALL: [Self; 4] = [Self::Runledger, Self::Upstream, Self::UpstreamTuned, Self::Bare];
 
-    /// Those that do work, and not only store it.
+    /// The systems that execute work. [`Self::Bare`] only stores it.
     pub const ENGINES: [Self; 3] = [Self::Runledger, Self::Upstream, Self::UpstreamTuned];
 }
 
-/// What is done.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// Single runs, by so many clients.
+    /// Enqueues single runs, from this many clients.
     Enqueue(u64),
-    /// Runs by one client, so many in a transaction.
+    /// Enqueues this many runs per transaction, from one client.
     Bulk(u64),
-    /// Graphs, by one client.
+    /// Submits graphs, from one client.
     Submit(Shape),
-    /// Graphs one after the other on an idle system.
+    /// Runs graphs one after the other on an idle system.
     Alone(Shape),
-    /// Graphs that were submitted before the worker starts.
+    /// Runs graphs that were submitted before the worker starts.
     Together(Shape),
 }
 
-/// One figure.
 pub struct Figure {
     pub name: &'static str,
     pub kind: Kind,
-    /// How many of [`Who::ALL`] each, and how few a test of the program takes; none where a figure says nothing of one.
+    /// The amount for each of [`Who::ALL`], and the amount in `--smoke`. Zero skips the
+    /// measurement.
     amounts: [u64; 4],
     smoke: u64,
 }
 
 impl Figure {
-    /// How many of this one.
+    /// The amount for one system.
     pub fn amount(&self, who: Who, smoke: bool) -> u64 {
         let amount = self.amounts[who as usize];
         if smoke { amount.min(self.smoke) } else { amount }
@@ -59,7 +59,8 @@ const fn figure(name: &'static str, kind: Kind, amounts: [u64; 4], smoke: u64) -
     Figure { name, kind, amounts, smoke }
 }
 
-/// Where no worker takes part, tuning it changes nothing. Where upstream needs half a second for a node, it gets less to do.
+/// Figures without a worker skip the tuned one, because the tuning affects only workers. Upstream
+/// gets less work in figures where it needs half a second per node.
 pub const ALL: &[Figure] = &[
     figure("enqueue-1", Kind::Enqueue(1), [3000, 3000, 0, 3000], 50),
     figure("enqueue-8", Kind::Enqueue(8), [6000, 6000, 0, 6000], 50),

@@ -1,7 +1,9 @@
-//! Measures this project's engine and upstream's crates on one PostgreSQL 18, in turns, and writes the page about it.
+//! Measures this project's engine and upstream's crates in turns on one PostgreSQL 18, and writes
+//! the page about it.
 //!
-//! `runledger-upstream [--rounds N] [--smoke] [--page FILE] [FIGURE]…` prints one JSON line about the machine and one a measurement;
-//! `runledger-upstream --again LINES --page FILE` writes the page of such lines once more, and measures nothing.
+//! `runledger-upstream [--rounds N] [--smoke] [--page FILE] [FIGURE]…` prints one JSON line about
+//! the machine and one per measurement. `runledger-upstream --again LINES --page FILE` writes the
+//! page from such lines without measuring.
 
 mod bare;
 mod engine;
@@ -22,29 +24,27 @@ use crate::measure::{Outcome, measure, stored};
 use crate::report::{Report, describe};
 use crate::server::Server;
 
-/// What every step of a measurement returns.
 pub type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// How often everything is measured, where nobody says.
+/// The default number of rounds.
 const ROUNDS: usize = 3;
 
-/// When, of what and where the lines that follow were measured.
+/// The date, the commit and the machine of the lines that follow.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     made: String,
 }
 
-/// One measurement.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     figure: String,
     who: Who,
     round: usize,
-    /// How many were asked for.
+    /// The amount of work requested.
     amount: u64,
     #[serde(flatten)]
     outcome: Outcome,
-    /// Why there is no outcome.
+    /// The reason if there is no outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -84,7 +84,8 @@ async fn all(settings: &Settings, server: &mut Server) -> Result<()> {
                 }
             }
         }
-        // After each round: whoever interrupts the program keeps the rounds that are whole.
+        // Writes the page after each round, so that an interrupted program keeps its complete
+        // rounds.
         settings.write(&report)?;
     }
     if settings.smoke && report.lines.iter().any(|line| line.error.is_some()) {
@@ -93,7 +94,7 @@ async fn all(settings: &Settings, server: &mut Server) -> Result<()> {
     Ok(())
 }
 
-/// What goes wrong with one measurement is in its line, and the others go on.
+/// Takes one measurement. An error goes into its line, and the other measurements continue.
 async fn one(server: &mut Server, figure: &Figure, who: Who, round: usize, amount: u64) -> Result<Line> {
     let mut place = server.place(&format!("{}_{who:?}_{round}", figure.name).to_lowercase()).await?;
     let outcome = match who {
@@ -146,7 +147,7 @@ impl Settings {
     }
 }
 
-/// What was printed once.
+/// Parses lines that an earlier call printed.
 fn read(text: &str) -> Result<Report> {
     let mut lines = text.lines();
     let head: Head = serde_json::from_str(lines.next().unwrap_or_default())?;

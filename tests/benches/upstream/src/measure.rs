@@ -1,4 +1,4 @@
-//! The measurements, the same for every engine.
+//! The measurements, with the same code for every engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,39 +13,40 @@ use crate::engine::{Engine, Planned, Shape, Store};
 use crate::figure::Kind;
 use crate::server::Place;
 
-/// What is enqueued before the clock runs, so that connections and plans are there.
+/// Work before the measured time, so that connections and plans exist.
 const WARM_RUNS: u64 = 50;
 const WARM_GRAPHS: u64 = 2;
 
-/// Between two looks whether a graph has ended: so much too long can a time be.
+/// The pause between two polls of a graph's state. A measured time is too long by up to this pause.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Before a graph on an idle system: longer than our worker takes to fall asleep, and where in its pause a poll finds the graph differs from one to the
-/// next. Without that all of upstream's would come just after a poll, behind which the one before ended.
+/// The pause before a graph on an idle system. `REST` is longer than Runledger's worker needs to
+/// become idle. `PHASES` varies the pause. Without it, each graph would arrive just after one of
+/// upstream's polls, because the graph before it ended there.
 const REST: Duration = Duration::from_millis(300);
 const PHASES: Duration = Duration::from_millis(500);
 
-/// For how long it is watched what an idle worker does.
+/// How long the load of an idle worker is measured.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// A graph on an idle system that takes longer than this will not end: a job whose end was lost is found after a lease of a minute.
+/// A graph on an idle system that runs longer counts as stuck. Upstream finds a job whose end was
+/// lost after a lease of one minute.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// After so long no other graph is begun on an idle system; how many there were is told.
+/// After this time no further graph starts on an idle system. The outcome has the number of graphs.
 const BUDGET: Duration = Duration::from_secs(80);
 
-/// When graphs that were submitted together are no longer waited for.
+/// The time limit for graphs that were submitted together.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How many clients submit what is not timed.
+/// The clients that submit untimed work.
 const CLIENTS: u64 = 4;
 
-/// What one measurement gave.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     #[serde(flatten)]
     pub values: BTreeMap<String, f64>,
-    /// In milliseconds, in their order.
+    /// Latencies in milliseconds, in order of measurement.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_ms: Vec<f64>,
 }
@@ -57,7 +58,7 @@ impl Outcome {
     }
 }
 
-/// Three digits behind the point: the rest is noise.
+/// Rounds to three decimals: the rest is noise.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
@@ -71,7 +72,7 @@ pub async fn measure<E: Engine>(place: &mut Place, kind: Kind, amount: u64) -> R
     }
 }
 
-/// Measures once how much can be stored.
+/// Measures once how fast a system stores work.
 pub async fn stored<S: Store>(place: &mut Place, kind: Kind, amount: u64) -> Result<Outcome> {
     match kind {
         Kind::Enqueue(clients) => enqueue::<S>(place, clients, amount).await,
@@ -119,7 +120,7 @@ async fn submit<S: Store>(place: &mut Place, shape: Shape, graphs: u64) -> Resul
     Ok(rate(graphs, took))
 }
 
-/// From the call that submits to when the database says that the graph has completed.
+/// Measures from the submit call until the database shows the graph as completed.
 async fn alone<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Result<Outcome> {
     let engine = E::open(&place.url).await?;
     let worker = engine.work().await?;
@@ -148,7 +149,7 @@ async fn alone<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Resul
             break;
         }
     }
-    // What the last one leaves to be done, as each of the others before the next.
+    // Includes the work that the last graph leaves, as for the graphs before it.
     pause(graphs).await;
     let costs = place.since(&mark).await?;
     E::stop(worker).await?;
@@ -181,7 +182,8 @@ async fn one<E: Engine>(place: &mut Place, engine: &E, nodes: &[Planned]) -> Res
     }
 }
 
-/// From the start of the worker to when the database says that all graphs have ended, or to the limit.
+/// Measures from the worker's start until the database shows all graphs as ended, or until the time
+/// limit.
 async fn together<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Result<Outcome> {
     let engine = Arc::new(E::open(&place.url).await?);
     let nodes = Arc::new(shape.nodes());
@@ -200,7 +202,7 @@ async fn together<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Re
         if u64::try_from(ended)? == graphs || asked > LIMIT {
             break (completed, asked);
         }
-        // Counting is work for the server: a sixth of the time at most.
+        // Counting costs the server time, so it takes at most a sixth of the wait.
         sleep(((began.elapsed() - asked) * 5).max(LOOK)).await;
     };
     E::stop(worker).await?;
@@ -216,7 +218,7 @@ async fn together<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Re
         .with("repeated_attempts", repeated as f64))
 }
 
-/// Shares so many units among clients, each of which takes one after the other.
+/// Divides `units` among `clients` tasks, each of which does one unit at a time.
 async fn share<S, F, W>(store: &Arc<S>, clients: u64, units: u64, work: F) -> Result<()>
 where
     S: Store,
@@ -240,7 +242,7 @@ where
 }
 
 async fn pause(n: u64) {
-    // The golden ratio spreads them evenly, however many there are.
+    // The golden ratio spreads any number of pauses evenly.
     sleep(REST + PHASES.mul_f64((n as f64 * 0.618_034).fract())).await;
 }
 

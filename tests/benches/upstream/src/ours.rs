@@ -1,4 +1,4 @@
-//! This project's engine, at its defaults.
+//! This project's engine with default settings.
 
 use std::ops::Range;
 
@@ -15,7 +15,6 @@ async fn noted(user_id: u64, note: &str) -> runledger::Result<()> {
     Ok(())
 }
 
-/// A client of it.
 pub struct Ours {
     url: String,
     db: Db,
@@ -23,7 +22,7 @@ pub struct Ours {
 
 impl Store for Ours {
     const RUNS: &'static str = "select count(*) from runledger.run";
-    // Whoever has no parent is a graph: nothing else is submitted beside graphs.
+    // Every run without a parent is a graph: measurements with graphs submit nothing else.
     const GRAPHS: &'static str = "select count(*) from runledger.run where parent_id is null";
 
     async fn open(url: &str) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! The page: medians of the rounds, ratios within rounds, and what cannot be compared.
+//! The page: medians of the rounds, ratios within rounds, and the limits of the comparison.
 
 mod machine;
 mod rows;
@@ -10,7 +10,7 @@ use self::rows::{COSTS, COUNTS, Cost, Measure, ROWS, Row};
 use crate::Line;
 use crate::figure::{ALL, Who};
 
-/// What upstream's worker waits between two polls at its defaults, in milliseconds.
+/// The pause between two polls of upstream's worker, by default, in milliseconds.
 const POLL_MS: f64 = 500.0;
 
 const HEAD: &str = "# Beside upstream\n\n\
@@ -42,19 +42,16 @@ const LIMITS: &str = "## What cannot be compared\n\
     - p99 of so few graphs says little; a job of upstream whose end was lost in a deadlock goes on only after its lease of a minute, which is then in the p99 and in the siblings.\n\
     - Upstream gets fewer graphs where it needs longer; so its tables are smaller, which is to its advantage.\n";
 
-/// All measurements.
 pub struct Report {
     made: String,
     pub lines: Vec<Line>,
 }
 
 impl Report {
-    /// One without measurements, made so.
     pub fn new(made: String) -> Self {
         Self { made, lines: Vec::new() }
     }
 
-    /// The page in Markdown.
     pub fn page(&self) -> String {
         let rounds = self.lines.iter().map(|line| line.round).max().unwrap_or_default();
         let mut page =
@@ -114,12 +111,13 @@ impl Report {
         );
     }
 
-    /// How much of the chains is waiting for polls.
+    /// Tells how much of a chain's time is waiting for polls.
     fn polls(&self, page: &mut String) {
         for (figure, length) in [("chain-3", 3.0), ("chain-10", 10.0)] {
             let row = ROWS.iter().find(|row| row.figure == figure && row.measure == Measure::Median);
             let Some(took) = row.and_then(|row| self.value(row, Who::Upstream)) else { continue };
-            // The first node waits for half a pause on the average, each other for nearly a whole one: it was released just behind a poll.
+            // The first node waits half a pause on average. Each later node waits nearly a whole
+            // one, because it was released just after a poll.
             let polls = (length - 0.5) * POLL_MS;
             let _ = writeln!(
                 page,
@@ -197,7 +195,7 @@ impl Report {
         self.quotient(row, Who::Runledger, who)
     }
 
-    /// How many times better one is than another.
+    /// How many times better `one` is than `other`.
     fn quotient(&self, row: &Row, one: Who, other: Who) -> Option<f64> {
         match row.measure {
             Measure::Slow => Some(self.value(row, other)? / self.value(row, one)?),
@@ -205,7 +203,8 @@ impl Report {
                 let of_round = |its: &Line| {
                     let one = self.of(row.figure, one).find(|one| one.round == its.round)?;
                     let (one, other) = (in_round(row, one)?, in_round(row, its)?);
-                    // A round in which nothing completed has no ratio; how much did stands in another table.
+                    // A round in which nothing completed has no ratio. Another table counts
+                    // completions.
                     Some(if row.measure == Measure::Rate { one / other } else { other / one })
                         .filter(|ratio| ratio.is_finite())
                 };
@@ -242,14 +241,13 @@ fn in_round(row: &Row, line: &Line) -> Option<f64> {
     }
 }
 
-/// The nearest rank.
+/// The nearest-rank percentile.
 fn percentile(mut values: Vec<f64>, percent: usize) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() * percent).div_ceil(100).max(1);
     values.get(rank - 1).copied()
 }
 
-/// The middle one, or between the two in the middle.
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let upper = values.get(values.len() / 2)?;
@@ -257,7 +255,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(*lower, *upper))
 }
 
-/// Three digits, or all of a whole number, in groups.
+/// Formats a number with three significant digits, or a whole number in groups of three.
 fn number(value: f64) -> String {
     if value.abs() < 100.0 && value.fract() != 0.0 {
         let digits = if value.abs() < 10.0 { 2 } else { 1 };

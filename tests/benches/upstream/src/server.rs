@@ -1,4 +1,4 @@
-//! The server that both engines share, and a fresh database of it for each measurement.
+//! The server that all systems share, with a fresh database for each measurement.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use uuid::Uuid;
 use crate::Result;
 use crate::engine::Tables;
 
-/// Upstream's schema makes its ids with a function that older servers do not have.
+/// Upstream's schema generates ids with a function that is new in PostgreSQL 18.
 const OLDEST_VERSION: i32 = 180_000;
 
-/// The role of the engines, so that their statements can be told from those of whoever looks.
+/// The role of the measured systems, which separates their statements from the measurement's own.
 const MEASURED: &str = "measured";
 /// The role of the embedded server.
 const OWNER: &str = "runledger";
 
-/// How long sessions may take to end, and with that to tell the statistics what they know.
+/// How long sessions may take to end. A session reports its statistics when it ends.
 const SESSIONS_END: Duration = Duration::from_secs(5);
 
-/// An embedded server that nobody else uses; its data is deleted when [`end`](Self::end) is called.
+/// A private embedded server. [`end`](Self::end) deletes its data.
 pub struct Server {
     server: dev::Server,
     options: dev::Options,
@@ -32,7 +32,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one that counts statements.
+    /// Starts a server that counts statements.
     pub async fn start() -> Result<Self> {
         let folder = PathBuf::from(format!("/var/tmp/runledger-upstream-{}", std::process::id()));
         let mut options = dev::Options::dev();
@@ -61,11 +61,12 @@ impl Server {
         Ok(Self { server, options, folder, admin })
     }
 
-    /// A fresh database.
+    /// Creates a fresh database.
     pub async fn place(&mut self, name: &str) -> Result<Place> {
         let name = name.replace('-', "_");
         run(&mut self.admin, &format!("create database {name}")).await?;
-        // What is written in the meantime is of nobody's run, and each measurement begins as far from the next checkpoint as the others.
+        // Writes the pages of earlier work, and starts each measurement at the same distance from
+        // the next checkpoint.
         run(&mut self.admin, "checkpoint").await?;
         let url = self.server.url(&name);
         let beside = PgConnection::connect(&self.server.url("postgres")).await?;
@@ -74,7 +75,7 @@ impl Server {
         Ok(Place { name, url, look, beside })
     }
 
-    /// Deletes a database.
+    /// Drops a database.
     pub async fn clear(&mut self, place: Place) -> Result<()> {
         let Place { name, look, beside, .. } = place;
         look.close().await?;
@@ -82,18 +83,18 @@ impl Server {
         run(&mut self.admin, &format!("drop database {name} with (force)")).await
     }
 
-    /// A connection for questions about the server.
+    /// A connection for queries about the server.
     pub fn admin(&mut self) -> &mut PgConnection {
         &mut self.admin
     }
 
-    /// Stops it and deletes its data.
+    /// Stops the server and deletes its data.
     pub async fn end(self) -> Result<()> {
         let Self { server, options, folder, admin } = self;
         admin.close().await?;
         spawn_blocking(move || dev::reset(&options)).await??;
         drop(server);
-        // The lock is all that is left in it, and nobody's loss.
+        // Only the lock is left in the folder, so a failure does not matter.
         let _ = std::fs::remove_dir_all(folder);
         Ok(())
     }
@@ -102,62 +103,62 @@ impl Server {
 /// The database of one measurement.
 pub struct Place {
     name: String,
-    /// For the engine that is measured.
+    /// The address for the measured system.
     pub url: String,
-    /// In the database, as another role than the engine.
+    /// A connection to the database, with another role than the measured system.
     look: PgConnection,
-    /// In another database.
+    /// A connection to another database.
     beside: PgConnection,
 }
 
-/// An instant, and what had been done by then.
+/// The counters at one instant.
 pub struct Mark {
     at: Instant,
     statements: i64,
     wal: String,
 }
 
-/// What was done since a [`Mark`].
+/// The work since a [`Mark`].
 pub struct Costs {
     pub seconds: f64,
-    /// Statements of the engine, also those that begin and end transactions.
+    /// Statements of the engine, including those that begin and end transactions.
     pub statements: f64,
-    /// Transactions that had written something.
+    /// Transactions that wrote.
     pub commits: f64,
-    /// Bytes of WAL, of the whole server.
+    /// WAL bytes of the whole server.
     pub wal: f64,
-    /// How many of them are images of pages, which are written whole at their first change after a checkpoint.
+    /// Bytes of page images in it. PostgreSQL writes a whole page at its first change after a
+    /// checkpoint.
     pub images: f64,
 }
 
 impl Place {
-    /// One number.
     pub async fn number(&mut self, query: &'static str) -> Result<i64> {
         Ok(sqlx::query_scalar(query).fetch_one(&mut self.look).await?)
     }
 
-    /// Fails unless a count is so many.
+    /// Fails unless a count is `n`.
     pub async fn expect(&mut self, what: &str, query: &'static str, n: u64) -> Result<()> {
         let is = self.number(query).await?;
         if u64::try_from(is)? == n { Ok(()) } else { Err(format!("{is} {what} are stored, not {n}").into()) }
     }
 
-    /// Whether a graph has completed, once it has ended.
+    /// Whether a graph completed. `None` while it runs.
     pub async fn ended(&mut self, tables: &Tables, graph: Uuid) -> Result<Option<bool>> {
         Ok(sqlx::query_scalar(tables.ended).bind(graph).fetch_optional(&mut self.look).await?)
     }
 
-    /// How many graphs have ended, and how many of them completed.
+    /// The number of ended graphs, and of completed ones.
     pub async fn count_ended(&mut self, tables: &Tables) -> Result<(i64, i64)> {
         Ok(sqlx::query_as(tables.count_ended).fetch_one(&mut self.look).await?)
     }
 
-    /// What a server that ran for a while would have done: no plan is made for a table that was seen empty.
+    /// Vacuums and analyses, so that no query is planned for an empty table.
     pub async fn settle(&mut self) -> Result<()> {
         run(&mut self.look, "vacuum analyze").await
     }
 
-    /// What has been done until now.
+    /// Reads the counters.
     pub async fn mark(&mut self) -> Result<Mark> {
         let (statements, wal) = sqlx::query_as(
             "select coalesce(sum(calls), 0)::bigint, pg_current_wal_insert_lsn()::text from pg_stat_statements \
@@ -170,11 +171,11 @@ impl Place {
         Ok(Mark { at: Instant::now(), statements, wal })
     }
 
-    /// What has been done since.
+    /// The work since a mark.
     pub async fn since(&mut self, mark: &Mark) -> Result<Costs> {
         let now = self.mark().await?;
         let seconds = now.at.duration_since(mark.at).as_secs_f64();
-        // Where nothing was written there is no record, and `pg_walinspect` does not say so but fails.
+        // `pg_walinspect` fails on an empty range, so it is called only if something was written.
         let (wal, is_written): (i64, bool) = sqlx::query_as(
             "select pg_wal_lsn_diff($2::pg_lsn, $1::pg_lsn)::bigint, $1::pg_lsn < least($2::pg_lsn, pg_current_wal_flush_lsn())",
         )
@@ -203,7 +204,8 @@ impl Place {
         })
     }
 
-    /// How many deadlocks the server has ended in the database: all of them once the engine's sessions have gone, for which this waits.
+    /// The number of deadlocks in the database. Waits up to 5 s until the engine's sessions have
+    /// ended, because sessions report deadlocks when they end.
     pub async fn deadlocks(&mut self) -> Result<i64> {
         let began = Instant::now();
         let sessions = "select count(*) from pg_stat_activity where datname = $1 and usename = $2";

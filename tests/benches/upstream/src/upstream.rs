@@ -1,4 +1,4 @@
-//! Upstream's crates, as their README sets them up.
+//! Upstream's crates, configured as their README describes.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,17 +20,21 @@ use crate::engine::{Engine, Planned, Store, Tables, payload};
 /// The type of every job.
 const JOB: &str = "noted";
 
-/// Between two polls when it is tuned: a shorter pause takes the processors of a machine of two without starting a job sooner.
+/// The tuned poll interval. On two cores a shorter one uses more processor time and starts no job
+/// sooner.
 const TUNED_POLL: Duration = Duration::from_millis(10);
-/// Jobs at once when it is tuned, and claimed at once: as many as our worker has at its defaults.
+/// The tuned concurrency and batch size: the default concurrency of Runledger's worker.
 const TUNED_CONCURRENCY: usize = 128;
-/// Connections of the tuned worker; each job that ends has a transaction open for several statements.
+/// Connections of the tuned worker. Each job that ends holds a transaction open for several
+/// statements.
 const TUNED_CONNECTIONS: u32 = 32;
 
-/// How long a worker may take to stop; beyond it its tasks are aborted, which is an error of theirs and not of ours.
+/// The limit for a worker's shutdown. After it upstream aborts the worker's tasks, which counts as
+/// its error.
 const STOP: Duration = Duration::from_secs(10);
 
-/// A client of it. The worker has the defaults, or what the README offers to make it faster.
+/// A client of upstream's engine. Its worker has default settings, or the README's settings for
+/// speed.
 pub struct Upstream<const TUNED: bool> {
     url: String,
     pool: DbPool,
@@ -98,7 +102,7 @@ impl<const TUNED: bool> Engine for Upstream<TUNED> {
     type Worker = (Supervisor, DbPool);
 
     async fn work(&self) -> Result<Self::Worker> {
-        // What its `builder_from_env` takes; no variable of it is set here.
+        // The settings of `builder_from_env`. None of its variables is set here.
         let mut config = JobsConfig::from_env();
         let mut connections = PgPoolOptions::new();
         if TUNED {
@@ -110,7 +114,8 @@ impl<const TUNED: bool> Engine for Upstream<TUNED> {
         let pool = connections.connect(&self.url).await?;
         let mut builder = Supervisor::builder(&pool, config)?.with_catalog(catalog());
         if TUNED {
-            // As the README advises where nobody records intents; it would ask each 10 ms too.
+            // The README advises this if nobody records intents. The promoter would also query each
+            // 10 ms.
             builder = builder.disable_intent_promoter();
         }
         let supervisor = builder.build()?;

@@ -11,14 +11,14 @@ use runledger_chaos::scenario::{Scenario, Side};
 use runledger_chaos::scenarios::{all, find};
 use runledger_chaos::{WORKER, load};
 
-/// How long each scenario of `faults long` injects faults where nothing else is said.
+/// The default duration of faults in each scenario of `faults long`.
 const LONG: Duration = Duration::from_secs(120);
 
 /// Runs the scenarios of the fault catalogue.
 #[derive(Parser)]
 #[command(name = "faults")]
 struct Cli {
-    /// All scenarios, where none is given
+    /// All scenarios if no command is given
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -27,7 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Name the scenarios, their faults and what they show
+    /// List the scenarios, their faults and what they show
     List,
     /// Run some scenarios
     Run {
@@ -36,9 +36,9 @@ enum Command {
     },
     /// Run all scenarios
     All,
-    /// Run the scenarios that find more with time, two minutes each
+    /// Run the scenarios that find more in a longer run, two minutes each
     Long,
-    /// Serve a scenario as one of its workers
+    /// Run as a worker of a scenario
     #[command(name = WORKER, hide = true)]
     Worker(load::worker::Options),
 }

@@ -1,4 +1,5 @@
-//! Random faults for a given time. What must hold is asked each second, and everything at the end.
+//! Injects random faults for a given time. A monitor checks invariants every second, and checkers
+//! verify everything at the end.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,10 +12,11 @@ use runledger_chaos::scenario::Scenario;
 use runledger_chaos::soak::soak;
 use runledger_chaos::{WORKER, load};
 
-/// How long, where nothing is said.
+/// The default duration.
 const SHORT: Duration = Duration::from_secs(60);
 
-/// Injects random faults for a minute or for the time that is given, and prints the seed that repeats them.
+/// Injects random faults for one minute or for the given time, and prints the seed that repeats
+/// them.
 #[derive(Parser)]
 #[command(name = "soak")]
 struct Cli {
@@ -26,7 +28,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve the load as one of its workers
+    /// Run as a worker of the soak
     #[command(name = WORKER, hide = true)]
     Worker(load::worker::Options),
 }

@@ -1,4 +1,4 @@
-//! A canary each second: a run that has nothing to do, and must end soon all the same.
+//! Canaries: one run per second without work, which must complete soon despite the faults.
 
 use std::time::{Duration, Instant};
 
@@ -9,39 +9,39 @@ use runledger_tests::check::jobs::check_canary;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// How long a canary may take while there are faults: longer than any lasts.
+/// How long a canary may take under faults: longer than any fault lasts.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Canaries that go on until they are ended.
+/// A task that sends canaries until it is stopped.
 #[derive(Debug)]
 pub struct Canaries {
     stop: watch::Sender<bool>,
     task: JoinHandle<Sung>,
 }
 
-/// What became of the canaries.
+/// The results of all canaries.
 #[derive(Debug, Default)]
 pub struct Sung {
-    /// Those that were acknowledged.
+    /// The acknowledged canaries.
     pub asked: Vec<Submission>,
     /// How long each took, ascending.
     pub took: Vec<Duration>,
-    /// Those that took too long.
+    /// Canaries that failed or took too long.
     pub violations: Vec<String>,
 }
 
 impl Canaries {
-    /// Begins to send them.
+    /// Starts sending canaries.
     #[must_use]
     pub fn start(db: Db) -> Self {
         let (stop, stopped) = watch::channel(false);
         Self { stop, task: tokio::spawn(sing(db, stopped)) }
     }
 
-    /// Sends no more, and waits for those that are under way.
+    /// Stops sending, and waits for the canaries in flight.
     ///
     /// # Errors
-    /// When a task has panicked.
+    /// A task panicked.
     pub async fn end(self) -> Result<Sung> {
         let _ = self.stop.send(true);
         Ok(self.task.await?)
@@ -59,7 +59,7 @@ async fn sing(db: Db, mut stopped: watch::Receiver<bool>) -> Sung {
         }
     }
     let mut sung = Sung::default();
-    // One that panicked was not acknowledged, which nobody is told.
+    // A canary whose task panicked counts as not acknowledged.
     while let Some(Ok((asked, took))) = under_way.join_next().await {
         sung.asked.extend(asked);
         match took {

@@ -1,4 +1,5 @@
-//! The client of a fleet: it asks for runs all the time, and keeps what it asked for and what it was told, outside the database.
+//! The client of a fleet. It enqueues runs all the time, and stores its requests and their answers
+//! outside the database.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,39 +17,40 @@ use super::history::History;
 use super::jobs::{self as own, ENDLESS};
 use crate::dice::Dice;
 
-/// Calls that are under way at once: while the database is away, more would only wait.
+/// The limit of open calls. While the database is down, more calls would only wait.
 const MOST_OPEN: usize = 256;
 
-/// The kinds of calls from this one on have more to do with their runs, and may be under way as often besides: they do not keep the others from being made.
+/// Calls of this kind and higher act on their runs later. They have their own limit of open calls,
+/// so that they never block the other calls.
 const FIRST_VISIT: u64 = 78;
 
-/// How long a call may take before its caller gives it up.
+/// How long a call may take before its caller abandons it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often a caller repeats a call of which it heard nothing: longer than any fault lasts.
+/// How often a caller repeats an unanswered call: together longer than any fault lasts.
 pub(super) const MOST_TRIES: usize = 30;
 
-/// The pause before that.
+/// The pause before a repetition.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
 
-/// More than any scenario takes, and any clock jumps.
+/// Longer than any scenario and any jump of a clock.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Of how many keys the calls with a key choose one: some meet.
+/// Calls with a key choose one of this many, so that some calls share a key.
 const KEYS: u64 = 1000;
 
-/// A client that goes on until it is ended.
+/// A client that runs until [`end`](Self::end).
 #[derive(Debug)]
 pub struct Client {
     db: Db,
     history: Arc<Mutex<History>>,
-    /// How many calls a second it makes; none where it is to end.
+    /// Calls per second. 0 stops the client.
     rate: watch::Sender<u64>,
     task: JoinHandle<()>,
 }
 
 impl Client {
-    /// Begins to make so many calls a second.
+    /// Starts making `rate` calls per second.
     #[must_use]
     pub fn start(db: Db, place: Place, rate: u64, seed: u64) -> Self {
         let history = Arc::default();
@@ -58,27 +60,27 @@ impl Client {
         Self { db, history, rate, task }
     }
 
-    /// Its pool, for others to use and to spoil.
+    /// Returns the client's pool, which scenarios also use and break.
     #[must_use]
     pub fn db(&self) -> &Db {
         &self.db
     }
 
-    /// How many calls have been answered or given up.
+    /// Returns how many calls were answered or abandoned.
     #[must_use]
     pub fn n_calls(&self) -> usize {
         lock(&self.history).calls.len()
     }
 
-    /// Makes a tenth of the calls.
+    /// Reduces the rate to a tenth.
     pub fn slow_down(&self) {
         self.rate.send_modify(|rate| *rate = (*rate / 10).max(1));
     }
 
-    /// Makes no more calls, waits for those that are under way, and gives all that it did and was told.
+    /// Stops calling, waits for open calls, and returns everything that the client did and learned.
     ///
     /// # Errors
-    /// When it has panicked.
+    /// The task panicked.
     pub async fn end(self) -> Result<History> {
         self.rate.send_replace(0);
         self.task.await?;
@@ -86,7 +88,6 @@ impl Client {
     }
 }
 
-/// Makes one call after the other.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) db: Db,
@@ -122,22 +123,23 @@ async fn call_steadily(caller: Caller, mut dice: Dice, mut rates: watch::Receive
         });
     }
     for open in [calls, visits] {
-        // When all permits are back, nothing is under way. The semaphore is never closed.
+        // When all permits are back, no call is open. The semaphore is never closed.
         let _ = open.acquire_many(u32::try_from(MOST_OPEN).unwrap_or(u32::MAX)).await;
     }
 }
 
 impl Caller {
-    /// Makes one call: which, the dice say.
+    /// Makes one call of this kind.
     async fn call(&self, kind: u64, key: u64, shape: u64) {
         let place = || self.place.clone();
         let call = Uuid::now_v7();
         let numbered = self.place.of_call(call);
         match kind {
             0..12 => self.once(call, jobs::check_quick(numbered)).await,
-            // The key is its own, so that it is never refused.
+            // The key is unique, so the call is never refused.
             12 => self.once(call, own::chaos_slow(numbered, key).active_key(call.to_string())).await,
-            // Few enough that all of them come to their turn, and that some meet.
+            // Eight resources and short bodies, so that every run gets its turn and some runs
+            // compete.
             13 => {
                 let resource = format!("account {}", key % 8);
                 self.once(call, own::chaos_slow(numbered, key / 4).resource(resource)).await;
@@ -195,7 +197,8 @@ impl Caller {
         self.numbered(number, call).await;
     }
 
-    /// Without a key, so that a call of which nothing was heard cannot be repeated. Its number says which run came of it.
+    /// Enqueues without a key, so an unanswered call cannot be repeated. The number in its input
+    /// identifies its run.
     async fn numbered<J: Job>(&self, number: Uuid, call: Call<J>) -> Option<RunHandle<J>> {
         let run = match tokio::time::timeout(PATIENCE, call.enqueue(&self.db)).await {
             Ok(Ok(run)) => Some(run),
@@ -212,7 +215,7 @@ impl Caller {
         run
     }
 
-    /// Cancelled while its child runs, or at its end; the short one is revived.
+    /// Cancels a run while its child runs, or near its end. Revives the short one.
     async fn family_cancelled(&self, number: Uuid, is_short: bool) {
         let millis = if is_short { 700 } else { u64::try_from(ENDLESS.as_millis()).unwrap_or(u64::MAX) };
         let call = own::chaos_family(self.place.of_call(number), millis);
@@ -220,14 +223,14 @@ impl Caller {
         self.cancelled(&run, Duration::from_millis(300), is_short).await;
     }
 
-    /// Asks for another run itself, in a transaction.
+    /// A run that enqueues another run itself, in a transaction.
     async fn posting(&self, number: Uuid) {
         let sale = Uuid::now_v7();
         self.note_call(Submission::unanswered_key(&sale));
         self.once(number, own::chaos_posting(self.place.of_call(number), sale)).await;
     }
 
-    /// With a key, again and again until it is acknowledged.
+    /// Enqueues with a key, repeatedly until the call is acknowledged.
     pub(super) async fn until_acknowledged<J: Job>(
         &self,
         key: &str,
@@ -249,7 +252,7 @@ impl Caller {
         None
     }
 
-    /// In a transaction with a row of the application.
+    /// Enqueues in a transaction with an application row.
     async fn beside_a_business_row(&self) {
         let id = Uuid::now_v7();
         let (run_id, told) = match tokio::time::timeout(PATIENCE, self.begin_beside(id)).await {

@@ -1,4 +1,4 @@
-//! What the client did and was told, kept outside the database.
+//! Everything that the client did and learned, stored outside the database.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -8,38 +8,39 @@ use runledger_tests::check::signals::Sent;
 use runledger_tests::check::{Facts, Violations};
 use uuid::Uuid;
 
-/// A link to a gate of a graph that the client used after it had revoked it.
+/// A link to a graph's gate that the client used after revoking it.
 #[derive(Clone, Copy, Debug)]
 pub struct Revoked {
     /// The graph.
     pub run_id: Uuid,
     /// When the revocation began.
     pub from_us: i64,
-    /// When the decision by the link was answered.
+    /// When the decision through the link was answered.
     pub until_us: i64,
     /// Whether the decision was accepted.
     pub decided: bool,
 }
 
-/// All of it.
+/// The client's history.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The runs that it asked for, and other goes at some of them.
+    /// The runs that it enqueued, including reruns, forks and revivals.
     pub calls: Vec<Submission>,
     /// The signals that it sent.
     pub signals: Vec<Sent>,
     /// The runs that it saw paused.
     pub pauses: Vec<Pause>,
-    /// The links to gates that it revoked and then used.
+    /// The gate links that it revoked and then used.
     pub revoked: Vec<Revoked>,
-    /// The runs that can only end otherwise than by completing, and how.
+    /// The runs that cannot complete, each with the state in which it must end.
     pub ends: HashMap<Uuid, &'static str>,
-    /// The runs that may end otherwise.
+    /// The runs that may end without completing.
     pub hopeless: BTreeSet<Uuid>,
 }
 
 impl History {
-    /// How much there is of what a run does not do by itself, for a person; none where there is nothing.
+    /// Summarizes signals, pauses, links between runs and runs that cannot complete. `None` if
+    /// there are none.
     #[must_use]
     pub fn counts(&self) -> Option<String> {
         let n_links = self.calls.iter().filter(|call| call.origin.is_some()).count();
@@ -49,7 +50,8 @@ impl History {
         })
     }
 
-    /// Leaves out of what happened to runs all that happened to these.
+    /// Forgets what happened to these runs, because a server may have lost it. They may then end in
+    /// any state.
     pub fn forget(&mut self, runs: &HashSet<Uuid>) {
         self.signals.retain(|sent| !runs.contains(&sent.run_id));
         self.pauses.retain(|pause| !runs.contains(&pause.run_id));
@@ -60,14 +62,14 @@ impl History {
         self.ends = kept.into_iter().collect();
     }
 
-    /// Decisions that were accepted by a revoked link.
+    /// Decisions that a gate accepted from a revoked link.
     #[must_use]
     pub fn decided_by_revoked_links(&self) -> Violations {
         let decided = self.revoked.iter().filter(|link| link.decided);
         decided.map(|link| format!("a revoked link decided the gate of graph {}", link.run_id)).collect()
     }
 
-    /// Runs that have ended otherwise than they can.
+    /// Runs that ended in another state than the one possible.
     #[must_use]
     pub fn misended(&self, facts: &Facts) -> Violations {
         let wrong = facts.ends.iter().filter_map(|end| {

@@ -1,4 +1,4 @@
-//! What the fleet is asked to do. The bodies are those of the checks, put together to longer workflows.
+//! The jobs of a fleet: the bodies of the checks, combined into longer workflows.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use runledger_tests::check::signals::heard;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// What takes so long has to be stopped; where nobody does, it ends within the tail of a scenario, too late to be taken for stopped.
+/// A body of this length must be stopped by the client. Without that it ends within the tail of a
+/// scenario, too late to count as stopped.
 pub const ENDLESS: Duration = Duration::from_secs(40);
 
-/// Everything that a worker serves: the jobs of the checks too.
+/// Returns every job that a worker serves, including the jobs of the checks.
 #[must_use]
 pub fn all() -> Vec<&'static Definition> {
     let mut all = runledger_tests::check::jobs::all();
@@ -24,7 +25,7 @@ pub fn all() -> Vec<&'static Definition> {
     all
 }
 
-/// Takes so many milliseconds, and gives its token.
+/// Sleeps for `millis`, and returns its fence token.
 #[job(name = "chaos.slow", queue = "checks")]
 pub async fn chaos_slow(place: Place, millis: u64, #[inject] context: &Context) -> Result<Uuid> {
     place.note(What::Start, context)?;
@@ -33,13 +34,13 @@ pub async fn chaos_slow(place: Place, millis: u64, #[inject] context: &Context) 
     Ok(context.fence_token())
 }
 
-/// A step, in the first version of its code.
+/// A workflow of one step, version 1.
 #[workflow(name = "chaos.moving", queue = "checks", max_attempts = 1)]
 pub async fn chaos_moving(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(wf.run(check_quick(place)).await?)
 }
 
-/// The same, in the second.
+/// The same workflow, version 2.
 #[workflow(name = "chaos.moving", version = 2, queue = "checks", max_attempts = 1)]
 pub async fn chaos_moved(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(wf.run(check_quick(place)).await?)
@@ -48,7 +49,7 @@ pub async fn chaos_moved(wf: &Wf, place: Place) -> Result<Uuid> {
 /// How many lines [`chaos_ten`] emits.
 pub const LINES: usize = 10;
 
-/// Ten steps, of which the fifth takes a while; emits a line after each.
+/// Ten steps, the fifth of which takes 400 ms. Emits a line after each.
 #[workflow(name = "chaos.ten", queue = "checks", max_attempts = 1)]
 pub async fn chaos_ten(wf: &Wf, place: Place) -> Result<Uuid> {
     for n in 1..5 {
@@ -66,7 +67,8 @@ pub async fn chaos_ten(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(token)
 }
 
-/// A transactional step between two others, and a transaction of its own code, which writes a row of the application and asks for a run of its number.
+/// A transactional step between two others, and a transaction that inserts an application row and
+/// enqueues a run with the row's id as key.
 #[workflow(name = "chaos.posting", queue = "checks", max_attempts = 1)]
 pub async fn chaos_posting(wf: &Wf, place: Place, sale: Uuid) -> Result<Uuid> {
     wf.run(check_quick(place.clone()).key("before")).await?;
@@ -83,16 +85,16 @@ pub async fn chaos_posting(wf: &Wf, place: Place, sale: Uuid) -> Result<Uuid> {
 /// The gate of [`graph`].
 pub const GATE: &str = "gate";
 
-/// A node that is to fail, and what stands under its name needs its success.
+/// The name of a node that must fail. The name of its dependent begins with this word too.
 pub const HOPELESS: &str = "hopeless";
 
-/// Fails: a node of graphs.
+/// A node that fails.
 #[job(name = "chaos.refuses", queue = "checks", max_attempts = 1)]
 pub async fn chaos_refuses() -> Result<u64> {
     Err(Error::terminal("it was to fail"))
 }
 
-/// Takes any end of another node, and gives what it is given besides.
+/// Accepts any outcome of another node, and returns its second argument.
 #[job(name = "chaos.after-all", queue = "checks", max_attempts = 2)]
 pub async fn chaos_after_all(end: Outcome<u64>, sum: u64) -> Result<u64> {
     match end {
@@ -101,7 +103,7 @@ pub async fn chaos_after_all(end: Outcome<u64>, sum: u64) -> Result<u64> {
     }
 }
 
-/// Chains beside one another whose nodes end at once, a gate, a node that takes a while; and a node that fails.
+/// A graph of parallel chains whose nodes end at once, a gate, a slow node, and a node that fails.
 pub fn graph(place: &Place, millis: u64) -> Graph<u64> {
     let mut graph = Graph::new("chaos.graph");
     let quick = graph.call(check_quick(place.clone()));
@@ -126,7 +128,7 @@ pub fn graph(place: &Place, millis: u64) -> Graph<u64> {
     graph.result(end)
 }
 
-/// Starts a child, sleeps, and waits for the child.
+/// Starts a child, sleeps, and awaits the child.
 #[workflow(name = "chaos.family", queue = "checks", max_attempts = 1)]
 pub async fn chaos_family(wf: &Wf, place: Place, millis: u64) -> Result<Uuid> {
     let child = wf.start(chaos_slow(place.clone(), millis)).await?;
@@ -135,14 +137,14 @@ pub async fn chaos_family(wf: &Wf, place: Place, millis: u64) -> Result<Uuid> {
     Ok(child.result().await?)
 }
 
-/// A step whose first try fails.
+/// A step whose first attempt fails.
 #[workflow(name = "chaos.stumbling", queue = "checks", max_attempts = 1)]
 pub async fn chaos_stumbling(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(wf.run(check_stumbling(place)).await?)
 }
 
-/// Receives `n` signals of each of two names concurrently, with a step for each signal. It also waits for a third signal, which nobody sends, for so long that it
-/// leaves its process.
+/// Receives `n` signals of each of two names concurrently, with a step per signal. Also waits for a
+/// signal that nobody sends, long enough to leave the worker.
 #[workflow(name = "chaos.hearing", queue = "checks", max_attempts = 1)]
 pub async fn chaos_hearing(wf: &Wf, place: Place, n: u32) -> Result<bool> {
     let [left, right] = ["left", "right"].map(|name| (wf.branch(name), name));
@@ -158,14 +160,14 @@ async fn hear(wf: &Wf, place: &Place, name: &str, n: u32) -> Result<()> {
     Ok(())
 }
 
-/// A step, and one that fails until its cause is mended.
+/// A step, and a step that fails until its cause is fixed.
 #[workflow(name = "chaos.mendable", queue = "checks", max_attempts = 1)]
 pub async fn chaos_mendable(wf: &Wf, place: Place) -> Result<Uuid> {
     wf.run(check_quick(place.clone()).key("before")).await?;
     Ok(wf.run(chaos_mended(place)).await?)
 }
 
-/// Fails until its cause is mended.
+/// Fails until its cause is fixed.
 #[job(name = "chaos.mended", queue = "checks", max_attempts = 1)]
 pub async fn chaos_mended(place: Place, #[inject] context: &Context) -> Result<Uuid> {
     place.note(What::Start, context)?;
@@ -176,19 +178,19 @@ pub async fn chaos_mended(place: Place, #[inject] context: &Context) -> Result<U
 /// How a journey ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Journey {
-    /// Nothing is taken back.
+    /// It completes without compensation.
     Arrives,
-    /// Its own code takes all back.
+    /// Its own code compensates every step.
     TurnsBack,
     /// It fails.
     Fails,
-    /// It fails, and what it did cannot be taken back until the cause of that is mended.
+    /// It fails, and one compensation fails until its cause is fixed.
     Strands,
-    /// It waits for longer than anybody.
+    /// It sleeps longer than any client waits.
     Waits,
 }
 
-/// Three steps that can be taken back, of which it publishes the last.
+/// Three steps with compensations. Publishes the number of each.
 #[workflow(name = "chaos.journey", queue = "checks", max_attempts = 1)]
 pub async fn chaos_journey(wf: &Wf, place: Place, journey: Journey) -> Result<u32> {
     let (saga, strands) = (wf.saga(), journey == Journey::Strands);
@@ -206,7 +208,7 @@ pub async fn chaos_journey(wf: &Wf, place: Place, journey: Journey) -> Result<u3
     Ok(3)
 }
 
-/// Takes a leg of a journey back.
+/// Compensates one step of a journey.
 #[job(name = "chaos.undo", queue = "checks", max_attempts = 1)]
 pub async fn chaos_undo(place: Place, strands: bool, #[inject] context: &Context) -> Result<()> {
     place.note(What::Start, context)?;
@@ -216,7 +218,8 @@ pub async fn chaos_undo(place: Place, strands: bool, #[inject] context: &Context
     Ok(place.note(What::End, context)?)
 }
 
-/// Steps at once, children at once, steps of which the first counts, and a key that only the record repeats.
+/// Parallel steps, parallel children, steps that race, and a key that only the recorded history
+/// repeats.
 #[workflow(name = "chaos.fan", queue = "checks", max_attempts = 1)]
 pub async fn chaos_fan(wf: &Wf, place: Place) -> Result<Uuid> {
     wf.run(check_quick(place.clone()).key(wf.uuid())).await?;
@@ -230,11 +233,11 @@ pub async fn chaos_fan(wf: &Wf, place: Place) -> Result<Uuid> {
 /// How a body ends its process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Poison {
-    /// It asks for its end, and says that all is well.
+    /// It exits with status 0.
     Exit,
-    /// It recurs until the stack is full.
+    /// It recurses until the stack overflows.
     Overflow,
-    /// It asks for memory until there is none.
+    /// It allocates until memory runs out.
     Hunger,
 }
 
@@ -254,7 +257,7 @@ fn descend(depth: u64) -> u64 {
     if depth == u64::MAX { 0 } else { descend(depth + 1).wrapping_add(page[0]) }
 }
 
-/// Asks for 64 MiB again and again.
+/// Allocates 64 MiB repeatedly.
 fn eat() -> u64 {
     let mut eaten: Vec<Vec<u8>> = Vec::new();
     loop {

@@ -1,4 +1,5 @@
-//! The work of a fleet under faults: the jobs, the processes that serve them, and the client that asks for them.
+//! The load of a fleet under faults: its jobs, its worker processes, and the client that enqueues
+//! the runs.
 
 pub mod canaries;
 pub mod client;

@@ -1,26 +1,27 @@
-//! Two releases of a program, as a rolling deploy has them side by side: what only one of them can serve, and what goes on in the other.
+//! Two releases of a program, side by side as in a rolling deploy: work that only one release
+//! serves, and work that can move to the other.
 
 use anyhow::{Result, bail};
 use runledger::__private::Definition;
 use runledger::jobs;
 
-/// How long the middle step takes of what is asked of both: longer than a worker of a release waits when it is asked to stop.
+/// The duration of the middle step, in milliseconds: longer than a release's worker drains.
 const MILLIS: u64 = 400;
 
-/// One of the releases. Both serve all that every other worker does.
+/// One of the two releases. Both serve every other job of the load too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The one that is replaced.
+    /// The old release.
     Former,
-    /// The one that comes.
+    /// The new release.
     Next,
 }
 
 impl Release {
-    /// The one of this name on the command line of a worker.
+    /// Finds a release by its name on a worker's command line.
     ///
     /// # Errors
-    /// Where there is none.
+    /// There is no release of this name.
     pub fn named(name: &str) -> Result<Self> {
         match name {
             "former" => Ok(Self::Former),
@@ -29,7 +30,8 @@ impl Release {
         }
     }
 
-    /// The options of its workers. They hand back what does not end at once when they are asked to stop, and are patient with one another.
+    /// Returns the options of its workers: a drain of 100 ms, after which they hand back their
+    /// runs, and default timings.
     #[must_use]
     pub const fn options(self) -> &'static [&'static str] {
         match self {
@@ -38,7 +40,7 @@ impl Release {
         }
     }
 
-    /// Everything that its workers serve.
+    /// Returns every job that its workers serve.
     #[must_use]
     pub fn jobs(self) -> Vec<&'static Definition> {
         let mut jobs = super::jobs::all();
@@ -50,7 +52,7 @@ impl Release {
     }
 }
 
-/// What the former release has.
+/// The jobs of the old release only.
 pub mod former {
     use runledger::prelude::*;
     use runledger_tests::check::jobs::check_quick;
@@ -59,7 +61,7 @@ pub mod former {
     use super::super::jobs::chaos_slow;
     use super::MILLIS;
 
-    /// The first version of a workflow; gives its number.
+    /// A workflow in version 1. Returns its version.
     #[workflow(name = "chaos.parcel", queue = "checks", max_attempts = 1)]
     pub async fn parcel(wf: &Wf, place: Place) -> Result<u32> {
         wf.run(check_quick(place.clone()).key("pack")).await?;
@@ -68,7 +70,7 @@ pub mod former {
         Ok(1)
     }
 
-    /// One that the next release changes without another step; gives the number of its version.
+    /// A workflow that the new release changes without changing its steps. Returns its version.
     #[workflow(name = "chaos.letter", queue = "checks", max_attempts = 1)]
     pub async fn letter(wf: &Wf, place: Place) -> Result<u32> {
         wf.run(check_quick(place.clone()).key("stamp")).await?;
@@ -78,7 +80,7 @@ pub mod former {
     }
 }
 
-/// What the next release has.
+/// The jobs of the new release only.
 pub mod next {
     use runledger::prelude::*;
     use runledger_tests::check::jobs::check_quick;
@@ -87,7 +89,7 @@ pub mod next {
     use super::super::jobs::chaos_slow;
     use super::MILLIS;
 
-    /// Its steps are others: runs of the first version end in the former release.
+    /// It has other steps, so runs of version 1 end in the old release.
     #[workflow(name = "chaos.parcel", version = 2, queue = "checks", max_attempts = 1)]
     pub async fn parcel(wf: &Wf, place: Place) -> Result<u32> {
         wf.run(check_quick(place.clone()).key("weigh")).await?;
@@ -96,7 +98,7 @@ pub mod next {
         Ok(2)
     }
 
-    /// Its steps are those of the first version, whose runs go on here.
+    /// It has the steps of version 1, so runs of version 1 can continue here.
     #[workflow(name = "chaos.letter", version = 2, accepts = "1..", queue = "checks", max_attempts = 1)]
     pub async fn letter(wf: &Wf, place: Place) -> Result<u32> {
         wf.run(check_quick(place.clone()).key("stamp")).await?;
@@ -105,7 +107,7 @@ pub mod next {
         Ok(2)
     }
 
-    /// One that the former release does not have.
+    /// A workflow that the old release does not have.
     #[workflow(name = "chaos.telegram", queue = "checks", max_attempts = 1)]
     pub async fn telegram(wf: &Wf, place: Place) -> Result<u32> {
         wf.run(check_quick(place)).await?;

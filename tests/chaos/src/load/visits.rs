@@ -1,5 +1,5 @@
-//! What the client does to runs that it has asked for: it signals, pauses, cancels and revives them, and repeats what may not have been heard until they have
-//! ended.
+//! The client's actions on its runs: it signals, pauses, cancels, revives, reruns and forks them.
+//! It repeats actions that a server may have lost until the run ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ use super::client::{AGAIN, Caller, MOST_TRIES, PATIENCE};
 use super::history::{History, Revoked};
 use super::jobs::{self as own, ENDLESS, GATE, Journey};
 
-/// How many signals of each name [`own::chaos_hearing`] takes.
+/// How many signals of each name [`own::chaos_hearing`] receives.
 const SIGNALS: u32 = 3;
 
 /// How long a run stays paused: several heartbeats.
@@ -31,23 +31,23 @@ const PAUSE: Duration = Duration::from_millis(1200);
 /// The deadline of runs that cannot meet it.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// How long links to gates are valid.
+/// The validity of gate links.
 const A_DAY: Duration = Duration::from_secs(86_400);
 
-/// How long a result is waited for before what was done is done again.
+/// How long the client waits for a result before it repeats an action.
 const A_WHILE: Duration = Duration::from_secs(2);
 
-/// How a run has ended, as far as a client learns.
+/// How a run ended, as far as a client can know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Completed,
     Failed,
     Cancelled,
-    /// A server has lost it, or nothing was heard for too long.
+    /// A server lost the run, or no answer came for too long.
     Unknown,
 }
 
-/// What came of a request.
+/// The result of a request.
 enum Answer<T> {
     Done(T),
     Refused,
@@ -55,7 +55,8 @@ enum Answer<T> {
 }
 
 impl Caller {
-    /// Two series of signals at once: one from the first moment, the other from some moment on, perhaps while the run waits; and one after its end.
+    /// Sends two series of signals at once: one from the start, and one from a later moment,
+    /// perhaps while the run waits. Sends one more signal after the run's end.
     pub(super) async fn signalled(&self, later: Duration) {
         let Some(run) = self.fresh(|| own::chaos_hearing(self.place.clone(), SIGNALS)).await else { return };
         tokio::join!(self.series(&run, "left", Duration::ZERO), self.series(&run, "right", later));
@@ -81,7 +82,7 @@ impl Caller {
             tokio::time::sleep(later).await;
             let told = self.send(run, name, value).await;
             if value == 1 {
-                // Its key makes it the same.
+                // The same key makes it the same signal.
                 self.send(run, name, value).await;
             }
             let (run_id, at_us) = (run.id(), now_us());
@@ -100,7 +101,7 @@ impl Caller {
         }
     }
 
-    /// Paused at some moment of its life, and let go on after a while.
+    /// Pauses a run at some moment of its life, and resumes it later.
     pub(super) async fn paused<J: Job>(&self, call: impl Fn() -> Call<J>, after: Duration) {
         let Some(run) = self.fresh(call).await else { return };
         tokio::time::sleep(after).await;
@@ -113,7 +114,7 @@ impl Caller {
         self.let_go_on(&run).await;
     }
 
-    /// Whether it is paused, and not only to be.
+    /// Whether the run is paused, not only about to pause.
     async fn is_paused<J: Job>(&self, run: &RunHandle<J>) -> bool {
         for _ in 0..MOST_TRIES {
             match self.answered(|| run.pause("the client wants to look at it")).await {
@@ -125,7 +126,8 @@ impl Caller {
         false
     }
 
-    /// Asked to pause while its body cannot be stopped, and so too late.
+    /// Requests a pause while the body is blocking and cannot be stopped, so that the pause comes
+    /// too late.
     pub(super) async fn paused_too_late(&self) {
         let Some(run) = self.fresh(|| jobs::check_blocking(150)).await else { return };
         for _ in 0..MOST_TRIES {
@@ -139,7 +141,8 @@ impl Caller {
         self.let_go_on(&run).await;
     }
 
-    /// Resumes the run whenever it is paused, until it ends. A blocked run stays blocked, and is a violation.
+    /// Resumes the run whenever it is paused, until it ends. A blocked run stays blocked, and is a
+    /// violation.
     async fn let_go_on<J: Job>(&self, run: &RunHandle<J>) {
         let resume = || async {
             if matches!(run.state().await, Ok(RunState::Paused)) {
@@ -150,7 +153,7 @@ impl Caller {
         self.until_ended(run, resume).await;
     }
 
-    /// Moved to another version of its code before its instant.
+    /// Pins a run to another version of its code before it becomes due.
     pub(super) async fn moved(&self) {
         let Some(run) = self.fresh(|| own::chaos_moving(self.place.clone()).delay(A_WHILE)).await else {
             return;
@@ -162,7 +165,8 @@ impl Caller {
         self.until_ended(&run, pin).await;
     }
 
-    /// With a deadline that it cannot meet: asleep beside a child that runs, running, or waiting.
+    /// Sets a deadline that the run cannot meet: while it sleeps beside a running child, while it
+    /// runs, or while it waits.
     pub(super) async fn doomed(&self, kind: u64) {
         match kind % 3 {
             0 => self.limited(|| own::chaos_family(self.place.clone(), millis(ENDLESS))).await,
@@ -176,7 +180,7 @@ impl Caller {
         self.must_end(&run, "cancelled");
     }
 
-    /// Run again after its end.
+    /// Reruns a run after its end.
     pub(super) async fn again(&self) {
         let Some(run) = self.fresh(|| jobs::check_quick(self.place.clone())).await else { return };
         if self.until_ended(&run, async || {}).await == End::Completed {
@@ -184,7 +188,7 @@ impl Caller {
         }
     }
 
-    /// Done anew from one of its steps, while it goes on or after its end.
+    /// Forks a run at one of its steps, while it runs or after its end.
     pub(super) async fn forked(&self, kind: u64) {
         let Some(run) = self.fresh(|| own::chaos_ten(self.place.clone())).await else { return };
         let step = if kind.is_multiple_of(2) {
@@ -197,7 +201,7 @@ impl Caller {
         self.linked(run.id(), tokio::time::timeout(PATIENCE, run.fork(step)).await);
     }
 
-    /// Tried again once the cause of its failure is mended.
+    /// Revives a run after the cause of its failure is fixed.
     pub(super) async fn revived(&self) {
         let number = Uuid::now_v7();
         let Some(run) = self.fresh(|| own::chaos_mendable(self.place.of_call(number))).await else { return };
@@ -207,7 +211,7 @@ impl Caller {
         }
     }
 
-    /// Whoever asks twice is given the same run.
+    /// Revives a run twice. Both calls return the same new run.
     async fn revive<J: Job>(&self, run: &RunHandle<J>, state: RunState) {
         for _ in 0..2 {
             let mut told = Submission::unanswered_link(run.id());
@@ -226,7 +230,8 @@ impl Caller {
         }
     }
 
-    /// Cancelled at some moment of its life, unless it has ended before; revived where nothing more of it goes on.
+    /// Cancels a run at some moment of its life, unless it ends first. Optionally revives it
+    /// afterwards.
     pub(super) async fn cancelled<J: Job>(&self, run: &RunHandle<J>, after: Duration, is_revived: bool) {
         self.note(|history| history.hopeless.extend([run.id()]));
         tokio::time::sleep(after).await;
@@ -239,7 +244,7 @@ impl Caller {
         }
     }
 
-    /// One of each kind.
+    /// Starts one journey of this kind.
     pub(super) async fn journeys(&self, kind: u64) {
         let number = Uuid::now_v7();
         let journey = match kind % 5 {
@@ -268,17 +273,18 @@ impl Caller {
         }
     }
 
-    /// It cannot end otherwise.
+    /// Records the only state in which the run can end.
     fn must_end<J: Job>(&self, run: &RunHandle<J>, state: &'static str) {
         self.note(|history| history.ends.extend([(run.id(), state)]));
     }
 
-    /// A run with a key of its own.
+    /// Enqueues a run with a unique key.
     async fn fresh<J: Job>(&self, call: impl Fn() -> Call<J>) -> Option<RunHandle<J>> {
         self.until_acknowledged(&Uuid::now_v7().to_string(), call).await
     }
 
-    /// Notes what came of another go at a run, which is asked for once: repeated, it would be another.
+    /// Records the answer to a rerun or fork. Such a request is sent once, because a repetition
+    /// would create another run.
     fn linked<J: Job, E: Debug>(&self, origin: Uuid, told: Result<Result<RunHandle<J>, ClientError>, E>) {
         let told = match told {
             Ok(Ok(run)) => Submission { origin: Some(origin), ..Submission::acknowledged(run.id()) },
@@ -287,7 +293,7 @@ impl Caller {
         self.note(|history| history.calls.push(told));
     }
 
-    /// Repeats a request until there is an answer.
+    /// Repeats a request until it is answered.
     async fn answered<T, F>(&self, request: impl Fn() -> F) -> Answer<T>
     where
         F: Future<Output = Result<T, ClientError>> + Send,
@@ -304,7 +310,7 @@ impl Caller {
         Answer::Unknown
     }
 
-    /// Waits for the end of a run, and does this again meanwhile: it may have been lost with a server.
+    /// Waits until a run ends, and repeats an action every 2 s, because a server may have lost it.
     async fn until_ended<J: Job, F>(&self, run: &RunHandle<J>, again: impl Fn() -> F) -> End
     where
         F: Future<Output = ()> + Send,
@@ -325,14 +331,14 @@ impl Caller {
 }
 
 impl Caller {
-    /// A graph: chains beside one another, a gate, and a node that fails, with what needs its success and what takes any end of that. Decides about the gate, after
-    /// a link to it was revoked.
+    /// Submits a graph with parallel chains, a gate and a failing node. Uses a gate link after
+    /// revoking it, then decides the gate.
     pub(super) async fn graph(&self, millis: u64) {
         let key = Uuid::now_v7().to_string();
         let Some(graph) = self.submitted(&key, || own::graph(&self.place, millis)).await else { return };
         self.revoke(&graph).await;
         let again = || async {
-            // What comes of it shows at the end of the graph.
+            // The graph's end shows the result.
             let _ = tokio::time::timeout(PATIENCE, graph.gate(GATE).complete(&1_u64)).await;
         };
         again().await;
@@ -361,12 +367,12 @@ impl Caller {
         self.cancelled(&graph, Duration::from_millis(millis), false).await;
     }
 
-    /// Calls the operator functions in ways that change nothing: overrides a job with its own value and
-    /// clears the override, stores and deletes a configuration that no job uses, sets a resource to its
-    /// default permits, and adopts a database that is not a copy.
+    /// Calls the operator functions in ways that change nothing: overrides a job with its own value
+    /// and clears the override, stores and deletes a configuration that no job uses, sets a
+    /// resource to its default permits, and adopts a database that is not a copy.
     pub(super) async fn tuned(&self) {
         let tuning = JobOverrides::new().max_attempts(2);
-        // What comes of it shows at nothing: any answer will do.
+        // Nothing checks the result, so any answer is acceptable.
         let _ = tokio::time::timeout(PATIENCE, self.db.set_overrides("check.flaky", tuning)).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.clear_overrides("check.flaky")).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.set_permits("account 0", 1)).await;
@@ -376,7 +382,8 @@ impl Caller {
         let _ = tokio::time::timeout(PATIENCE, self.db.adopt()).await;
     }
 
-    /// A graph of a random shape. What becomes of it is judged at the end, by the seed that its key has.
+    /// Submits a graph of a random shape. The final checks derive the expected result from the seed
+    /// in its key.
     pub(super) async fn shape(&self, seed: u64) {
         let graph = || shapes::graph_of(&shapes::shapes(seed));
         self.submitted(&shapes::key_of(seed), graph).await;
@@ -397,11 +404,11 @@ impl Caller {
     }
 }
 
-/// Does again, with the same keys, what a client has done to runs that may have come back in an earlier state, since a server has lost what they did: sends
-/// its signals, decides about gates, and lets go on what is paused.
+/// Repeats, with the same keys, the client's actions on runs that may be back in an earlier state
+/// after a server lost data: sends signals, decides gates and resumes paused runs.
 ///
 /// # Errors
-/// When the database does not answer.
+/// The database did not answer.
 pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
     for Sent { run_id, name, value, .. } in history.signals.iter().filter(|sent| !sent.is_late) {
         match db.signal(*run_id, name, value).idempotency_key(heard(name, *value)).await {
@@ -409,7 +416,7 @@ pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
             Err(error) => return Err(error),
         }
     }
-    // A graph of which nothing was heard may be there too.
+    // An unacknowledged graph may exist too.
     let graphs = format!("select run_id from runledger.run where {WITH_GATE}");
     let graphs: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(graphs)).fetch_all(db.pool()).await?;
     decide(db, &graphs).await?;
@@ -421,10 +428,11 @@ pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Decides the gates of graphs whose submission was carried out and never acknowledged: their client did not know them.
+/// Decides the gates of graphs that exist although their submission was never acknowledged, so that
+/// their client does not know them.
 ///
 /// # Errors
-/// When the database does not answer.
+/// The database did not answer.
 pub async fn decide_unheard(db: &Db, submissions: &[Submission]) -> Result<(), ClientError> {
     let unheard = submissions.iter().filter(|submission| submission.told != Told::Ok);
     let keys: Vec<&str> = unheard.filter_map(|submission| submission.key.as_deref()).collect();
@@ -434,7 +442,7 @@ pub async fn decide_unheard(db: &Db, submissions: &[Submission]) -> Result<(), C
     decide(db, &graphs).await
 }
 
-/// The graphs of the load that have a gate: one of a random shape has none.
+/// The graphs of the load with a gate: all but those of a random shape.
 const WITH_GATE: &str = "graph is not null and coalesce(idempotency_key, '') not like 'shape-%'";
 
 async fn decide(db: &Db, graphs: &[Uuid]) -> Result<(), ClientError> {

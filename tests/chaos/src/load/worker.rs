@@ -1,6 +1,7 @@
-//! A worker as a process of its own: the programs of this package, called as `worker <url> [--timings default]`.
+//! A worker process: the programs of this package, called as `worker <url> [--timings default]`.
 //!
-//! It says `ready <worker id>` when it takes runs, and stops when its input ends or on SIGTERM.
+//! It prints `ready <worker id>` when it starts to claim runs. It stops when its input ends or on
+//! SIGTERM.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -13,13 +14,13 @@ use super::jobs;
 use super::releases::Release;
 use crate::pace::Pace;
 
-/// How many runs it has in hand at most: a kill should cost a few attempts of many.
+/// The limit of runs in flight: a kill should cost a few attempts of many.
 const CONCURRENCY: usize = 32;
 
-/// How a worker serves.
+/// The options of a worker.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The address of its database
+    /// Address of the database
     url: String,
     /// `fast` or `default`
     #[arg(long, default_value = "fast", value_parser = Pace::named)]
@@ -28,13 +29,13 @@ pub struct Options {
     connections: u32,
     #[arg(long)]
     name: Option<String>,
-    /// How much memory it may have
+    /// Limit of the address space, in MiB
     #[arg(long)]
     memory_mib: Option<u64>,
-    /// How long its attempts may go on when it is asked to stop
+    /// How long attempts may continue after a request to stop, in milliseconds
     #[arg(long)]
     drain_millis: Option<u64>,
-    /// The release of the code of its jobs
+    /// Release of the jobs' code: `former` or `next`
     #[arg(long, value_parser = Release::named)]
     release: Option<Release>,
 }
@@ -42,7 +43,7 @@ pub struct Options {
 /// Serves until it is asked to stop.
 ///
 /// # Errors
-/// Where it cannot start.
+/// The worker cannot start, or ended by itself.
 pub fn main(options: Options) -> Result<()> {
     let Options { url, timings, connections, name, memory_mib, drain_millis, release } = options;
     if let Some(mib) = memory_mib {
@@ -77,7 +78,7 @@ async fn serve(app: App) -> Result<()> {
         out.flush()?;
     }
     let (gone, input_ended) = tokio::sync::oneshot::channel();
-    // A thread of its own, which the runtime does not wait for: a read of the input cannot be given up.
+    // A separate thread, which the runtime does not wait for: a blocking read cannot be cancelled.
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         let _ = gone.send(());
@@ -91,7 +92,7 @@ async fn serve(app: App) -> Result<()> {
     Ok(())
 }
 
-/// No allocation succeeds beyond it.
+/// Allocations beyond the limit fail.
 fn limit_memory(mib: u64) -> Result<()> {
     let most = Some(mib << 20);
     Ok(setrlimit(Resource::As, Rlimit { current: most, maximum: most })?)

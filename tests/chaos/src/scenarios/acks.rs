@@ -1,4 +1,5 @@
-//! Every statement of the fleet and of its client is carried out without its reply, one after the other, over and over.
+//! Loses the reply to every statement of the fleet and its client, one statement after the other,
+//! repeatedly.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -17,7 +18,6 @@ use crate::scenario::{Scenario, Setting};
 use crate::scene::{Member, Scene};
 use crate::summary::Summary;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[Scenario::new(
     "acks-lost",
     "whatever statement is carried out and not acknowledged, nothing is lost, doubled or stuck",
@@ -27,49 +27,49 @@ pub const ALL: &[Scenario] = &[Scenario::new(
 .seconds(45)
 .long()];
 
-/// How long to wait for a statement before the next has its turn. The fault goes on waiting for it.
+/// How long to wait for a statement before the next one's turn. The fault stays armed.
 const TURN: Duration = Duration::from_millis(100);
 
-/// How often somebody comes and goes, so that there are the statements of beginnings, ends and burials too.
+/// How often a worker leaves and another starts, so that the statements of starting, stopping and
+/// marking dead occur too.
 const SHIFT: Duration = Duration::from_secs(4);
 
-/// How much longer than asked it goes on for a write that is still to come. The client makes fewer calls then, so that
-/// workers come to rest.
+/// How much longer the scenario runs for writes that have not occurred yet. The client then makes
+/// fewer calls, so that workers become idle.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long the sessions of a stopped worker stay, with the rows that they hold: for twice its lease.
+/// How long the sessions of a paused worker stay, with their locked rows: twice its lease.
 const STOPPED: Duration = Duration::from_secs(8);
 
-/// A stopped worker, and since when it is.
+/// A paused worker, and since when.
 type Stopped = (Instant, Process);
 
-/// How a worker goes.
+/// How a worker leaves.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// Without a word.
+    /// It is killed.
     Killed,
-    /// The same, but its sessions stay for a while.
+    /// It is paused, so that its sessions stay for a while.
     Stopped,
-    /// Asked over the database.
+    /// A request in the database drains it.
     Drained,
-    /// Asked by the system.
+    /// The operating system sends SIGTERM.
     Terminated,
 }
 
-/// Every way, one after the other.
 const WAYS: [Way; 4] = [Way::Stopped, Way::Killed, Way::Drained, Way::Terminated];
 
-/// The duration of the run that two workers crash with: longer than the time from a crash to the claim after
-/// the next crash.
+/// The duration of the run that two workers crash with: longer than the time from a crash to the
+/// claim after the next crash.
 const LONG_RUN: Duration = Duration::from_secs(45);
 
-/// After so many crashes the run is left alone: it is blocked after five.
+/// After this many crashes the scenario spares the run, which is blocked after five.
 const MOST_CRASHES: i32 = 3;
 
 /// The duration of a run whose result the scenario awaits.
 const SHORT_RUN: Duration = Duration::from_millis(400);
 
-/// How long somebody waits for a result.
+/// How long the scenario waits for a result.
 const RESULT: Duration = Duration::from_secs(2);
 
 async fn acks_lost(setting: Setting) -> Result<Summary> {
@@ -116,10 +116,12 @@ async fn acks_lost(setting: Setting) -> Result<Summary> {
     scene.end().await
 }
 
-/// A write that only a change from outside brings about, which the monitor would report. The failpoints meet it.
+/// A write that only a change from outside causes, and that the monitor would report. The failpoint
+/// tests cover it.
 const NOT_OF_THE_LOAD: &str = "keep_one_place";
 
-/// How the writes begin. A commit does not say on its way which one it is: the failpoints meet each.
+/// How each write begins. A `COMMIT` does not show which one it is, so the failpoint tests cover
+/// each commit.
 fn writes() -> BTreeSet<String> {
     let is_statement =
         |point: &str| point != NOT_OF_THE_LOAD && STATEMENTS.iter().any(|(name, _)| *name == point);
@@ -132,12 +134,12 @@ fn met(scene: &Scene) -> BTreeSet<String> {
     scene.proxies().flat_map(Proxy::met).collect()
 }
 
-/// The writes of which none has lost its reply yet.
+/// The writes that have not lost a reply yet.
 fn never(scene: &Scene, writes: &BTreeSet<String>) -> Vec<String> {
     writes.difference(&met(scene)).cloned().collect()
 }
 
-/// Notes the statements that anybody has sent.
+/// Adds the statements that the fleet has sent.
 fn learn(scene: &Scene, known: &mut BTreeSet<String>) {
     for proxy in scene.proxies() {
         known.extend(proxy.statements().iter().map(|line| name(line)));
@@ -145,7 +147,7 @@ fn learn(scene: &Scene, known: &mut BTreeSet<String>) {
     }
 }
 
-/// What the statement begins with that does not differ from one time to the next.
+/// The part of a statement that is the same each time.
 fn name(line: &str) -> String {
     let end = match line.strip_prefix("-- ") {
         Some(comment) => comment.find(':').map(|at| at + "-- :".len()),
@@ -154,7 +156,7 @@ fn name(line: &str) -> String {
     line[..end.unwrap_or(line.len())].to_owned()
 }
 
-/// Lets the next reply to this statement be lost at every proxy, and waits a moment for it.
+/// Loses the next reply to this statement at every proxy, and waits briefly for it.
 async fn lose(scene: &Scene, statement: &str) {
     let n_lost = || scene.proxies().map(Proxy::n_faults).sum::<usize>();
     let before = n_lost();
@@ -173,7 +175,6 @@ async fn wait_for_a_result(scene: &mut Scene) {
     }
 }
 
-/// Enqueues a run of this duration.
 async fn ask(scene: &mut Scene, length: Duration) -> Option<Uuid> {
     let number = Uuid::now_v7();
     let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
@@ -186,8 +187,9 @@ async fn ask(scene: &mut Scene, length: Duration) -> Option<Uuid> {
     run
 }
 
-/// Chooses the worker to stop. A crash hits the worker that executes the victim, so that the next worker executes
-/// it in a trial. An orderly stop hits another worker, so that the victim's crash count stays.
+/// Chooses the worker to stop. A crash hits the worker that executes the victim, so that the next
+/// worker executes it in a trial. An orderly stop hits another worker, so that the victim's crash
+/// count stays.
 async fn who_goes(scene: &mut Scene, way: Way, victim: &mut Option<Uuid>) -> Result<usize> {
     let mut connection = scene.site.connect().await?;
     let lease = "select worker_id, crashes from runledger.lease where run_id = $1";
@@ -207,8 +209,8 @@ async fn who_goes(scene: &mut Scene, way: Way, victim: &mut Option<Uuid>) -> Res
     Ok(scene.crew.iter().position(fits).unwrap_or_else(|| scene.any()))
 }
 
-/// A worker goes, and another begins on the same way to the server, where faults wait for its beginning. One that is stopped is never heard of again: its
-/// silence is to be found before its process ends.
+/// Replaces a worker with a new one behind the same proxy, where faults wait for its first
+/// statements. A paused process never resumes: the fleet must detect its silence before it ends.
 async fn change_shift(scene: &mut Scene, at: usize, way: Way, stopped: &mut Option<Stopped>) -> Result<()> {
     let Member { mut process, proxy } = scene.crew.swap_remove(at);
     match way {
@@ -220,7 +222,7 @@ async fn change_shift(scene: &mut Scene, at: usize, way: Way, stopped: &mut Opti
             }
         }
         Way::Drained => {
-            // Whether or not that was heard, the process is asked too.
+            // The process also receives SIGTERM, whether or not the request arrived.
             let _ = scene.client.db().drain_worker(process.worker_id).await;
             process.terminate().await?;
         }

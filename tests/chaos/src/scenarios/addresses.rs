@@ -1,4 +1,4 @@
-//! Addresses that lead elsewhere: to a standby, to a server that was restored, through a pooler.
+//! Addresses that change their target: to a standby, to a restored server, through a pooler.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -21,7 +21,6 @@ use crate::stage::{DATABASE, Stage};
 use crate::summary::Summary;
 use crate::tail::Content;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[
     Scenario::new(
         "read-only",
@@ -53,11 +52,11 @@ pub const ALL: &[Scenario] = &[
     .seconds(12),
 ];
 
-/// The server's name, and the addresses that it leads to in turn.
+/// The server's name, and the addresses that it resolves to in turn.
 const NAME: &str = "server.runledger.test";
 const ADDRESSES: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
 
-/// Gives a process names of its own, from a file that can change: `$1`.
+/// Gives a process its own host names, from the file `$1`, which can change.
 const WITH_NAMES: &str = r#"mount --bind "$1" /etc/hosts && shift && exec "$@""#;
 
 /// How long an address leads to the wrong server.
@@ -143,7 +142,7 @@ async fn pooler(setting: Setting) -> Result<Summary> {
         stage.site.n_faults += 1;
         stage.works().await?;
     }
-    // The work of the one that has no pooler goes to the others.
+    // The runs of the worker without a pooler move to the others.
     stage.workers.remove(0).kill().await?;
     stage.works().await?;
     stage.judge().await
@@ -152,7 +151,7 @@ async fn pooler(setting: Setting) -> Result<Summary> {
 async fn name_moves(setting: Setting) -> Result<Summary> {
     let mut dice = setting.dice();
     let hosts = setting.folder.join("hosts");
-    // Written in place: the file that is mounted is this one, and no other of its name.
+    // Written in place, because the bind mount refers to this file and not to its name.
     let lead_to = |address: &str| std::fs::write(&hosts, format!("{address} {NAME}\n"));
     lead_to(ADDRESSES[0])?;
     has_own_names(&hosts).await?;
@@ -184,7 +183,7 @@ async fn name_moves(setting: Setting) -> Result<Summary> {
     stage.judge().await
 }
 
-/// A command that becomes this program in a process with names of its own.
+/// A command that runs a program with its own host names.
 fn named(hosts: &Path, program: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", WITH_NAMES, "sh"]).arg(hosts).arg(program);

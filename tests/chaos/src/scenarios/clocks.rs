@@ -1,4 +1,4 @@
-//! Clocks that are wrong, and jump.
+//! Clocks that are wrong, and clocks that jump.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,7 +11,6 @@ use crate::server::{Clock, Settings};
 use crate::stage::Stage;
 use crate::summary::Summary;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[
     Scenario::new(
         "worker-clock",
@@ -38,10 +37,10 @@ pub const ALL: &[Scenario] = &[
 
 const HOUR: i64 = 3600;
 
-/// Longer than it takes every worker to send a heartbeat.
+/// Longer than every worker needs to send a heartbeat.
 const BEAT: Duration = Duration::from_secs(4);
 
-/// Longer than a lease of the fleet's.
+/// Longer than a lease of the fleet.
 const ASLEEP: Duration = Duration::from_secs(6);
 
 async fn worker_clock(setting: Setting) -> Result<Summary> {
@@ -57,7 +56,7 @@ async fn worker_clock(setting: Setting) -> Result<Summary> {
     }
     tokio::time::sleep(setting.load).await;
     stage.expect_nobody_buried().await?;
-    // The runs of one go to the others.
+    // The runs of a killed worker move to the others.
     stage.workers.remove(0).kill().await?;
     stage.works().await?;
     stage.judge().await
@@ -76,14 +75,14 @@ async fn server_clock(setting: Setting) -> Result<Summary> {
         jump(&mut stage, &clock, jumps.next().unwrap_or_default()).await?;
     }
     stage.expect_nobody_buried().await?;
-    // A worker that dies just before its last heartbeat comes to lie in the future.
+    // The worker dies while the clock is ahead, so that its last heartbeat then lies in the future.
     jump(&mut stage, &clock, HOUR).await?;
     let victim = stage.workers.remove(0);
     let id = victim.worker_id;
     victim.kill().await?;
     jump(&mut stage, &clock, -HOUR).await?;
     stage.buried(id).await?;
-    // What should begin or wake at an instant of the clock that was ahead does so when it is that time.
+    // Makes runs due whose start or timer the clock set while it was ahead.
     jump(&mut stage, &clock, HOUR).await?;
     stage.judge().await
 }
@@ -114,14 +113,15 @@ async fn suspended(setting: Setting) -> Result<Summary> {
             stage.site.recovers(worker);
         }
         stage.works().await?;
-        // What fell due meanwhile, or was asked for before, is done with the next heartbeats.
+        // Due and requested work happens with the next heartbeats.
         tokio::time::sleep(BEAT).await;
         drop(looks);
     }
     stage.judge().await
 }
 
-/// Waits until the server's clock is so many seconds ahead of this machine's: a library that does not load changes nothing.
+/// Waits until the server's clock is `offset` seconds ahead of this machine's. Detects a clock
+/// library that did not load.
 async fn shows(stage: &Stage, offset: i64) -> Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
     let shows =
@@ -129,7 +129,8 @@ async fn shows(stage: &Stage, offset: i64) -> Result<()> {
     reaches(&mut stage.site.connect().await?, &shows, 1).await
 }
 
-/// Sets the server's clock while nobody looks, since everything is an hour late for a moment.
+/// Sets the server's clock while the monitor is suspended, because everything is an hour late for a
+/// moment.
 async fn jump(stage: &mut Stage, clock: &Clock, offset: i64) -> Result<()> {
     let looks = stage.site.monitor.pause().await;
     clock.set(offset)?;

@@ -1,4 +1,4 @@
-//! Programs that are replaced process by process, and a schema that changes beneath those that work on it.
+//! Programs that are replaced process by process, and a schema that changes under working fleets.
 
 use std::time::Instant;
 
@@ -16,7 +16,6 @@ use crate::scenario::{Scenario, Setting};
 use crate::scene::{LONG, Scene, count, reaches};
 use crate::summary::Summary;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[
     Scenario::new(
         "rolling-deploy",
@@ -34,19 +33,19 @@ pub const ALL: &[Scenario] = &[
     .seconds(16),
 ];
 
-/// How many workers there are of a release.
+/// The number of workers per release.
 const CREW: usize = 2;
 
-/// Workers that are patient with one another, and stop soon.
+/// Workers with default timings and a short drain.
 const BRIEF: &[&str] = &["--timings", "default", "--drain-millis", "300"];
 
-/// The runs of what only one release has, or both in different versions.
+/// The runs of workflows that only one release has, or that both have in different versions.
 const MAIL: &str = "select run_id, job from runledger.run where job in ('chaos.parcel', 'chaos.parcel@2', 'chaos.letter', 'chaos.letter@2', 'chaos.telegram')";
 
 async fn rolling_deploy(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, CREW, Release::Former.options()).await?;
     scene.site.may_reclaim = false;
-    // Apart from the client's, whose callers wait for its connections in line.
+    // A separate pool, because the client's callers queue for its connections.
     let db = Db::connect(scene.site.url()).await?;
     while scene.goes_on() {
         for release in [Release::Next, Release::Former] {
@@ -59,7 +58,7 @@ async fn rolling_deploy(setting: Setting) -> Result<Summary> {
             expect_left_alone(&mut scene, &db, release).await?;
         }
     }
-    // Both, so that there is code for whatever is left.
+    // With workers of both releases, every remaining run has code.
     scene.hire_with(Release::Next.options()).await?;
     let mut connection = scene.site.connect().await?;
     let open = format!(
@@ -89,7 +88,8 @@ async fn rolling_deploy(setting: Setting) -> Result<Summary> {
     scene.end().await
 }
 
-/// Asks for runs until the worker that has been there longest is in the middle of one that goes on in either release: it will hand that back.
+/// Enqueues runs until the oldest worker executes a letter. It will hand the letter back, and
+/// either release can continue it.
 async fn occupy_eldest(scene: &mut Scene, db: &Db) -> Result<()> {
     let mut connection = scene.site.connect().await?;
     let letters = format!(
@@ -109,7 +109,7 @@ async fn occupy_eldest(scene: &mut Scene, db: &Db) -> Result<()> {
     }
 }
 
-/// Some runs of each kind, whoever is there to serve them.
+/// Enqueues runs of each kind, whichever release is present.
 async fn post(scene: &mut Scene, db: &Db) -> Result<()> {
     for _ in 0..3 {
         ask(scene, db, former::parcel).await?;
@@ -132,7 +132,7 @@ async fn ask<J: Job>(
     Ok(run)
 }
 
-/// Asks the worker that has been there longest to stop.
+/// Asks the oldest worker to stop.
 async fn retire_eldest(scene: &mut Scene) -> Result<()> {
     let mut member = scene.crew.remove(0);
     scene.site.n_faults += 1;
@@ -142,7 +142,7 @@ async fn retire_eldest(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Where only one release is there, what it has no code for stays where it is, and is shown.
+/// With only one release present, a run without code must stay queued and be listed as unserved.
 async fn expect_left_alone(scene: &mut Scene, db: &Db, release: Release) -> Result<()> {
     let (run_id, job, version) = match release {
         Release::Former if scene.dice.below(2) == 0 => {
@@ -151,7 +151,7 @@ async fn expect_left_alone(scene: &mut Scene, db: &Db, release: Release) -> Resu
         Release::Former => (ask(scene, db, next::parcel).await?.id(), "chaos.parcel", 2),
         Release::Next => (ask(scene, db, former::parcel).await?.id(), "chaos.parcel", 1),
     };
-    // Whoever takes this one might have taken that one before.
+    // The canary is newer, so its worker could have claimed the other run first.
     let canary = check_canary().enqueue(db).await?;
     scene.site.asked.push(Submission::acknowledged(canary.id()));
     canary.result_within(LONG).await?;
@@ -172,7 +172,7 @@ async fn expect_left_alone(scene: &mut Scene, db: &Db, release: Release) -> Resu
     Ok(())
 }
 
-/// Runs that ended in code of a version that may not serve them: each version gives its number.
+/// Runs that ended in code of a version that may not serve them. A run's output is the version.
 async fn misserved(connection: &mut PgConnection) -> Result<Vec<String>> {
     let misserved = format!(
         "select format('run %s of `%s` ended in code that gave %s', run_id, job, output)
@@ -182,7 +182,8 @@ async fn misserved(connection: &mut PgConnection) -> Result<Vec<String>> {
     Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(misserved)).fetch_all(connection).await?)
 }
 
-/// What a release to come may change so that those of before go on, each of it a migration of its own, as `CONTRIBUTING.md` has it.
+/// Changes that a later release may make while workers of earlier releases continue, one migration
+/// each, as `CONTRIBUTING.md` requires.
 const LATER: [(&str, &str); 15] = [
     ("run", "alter table runledger.run add column later text not null default 'later'"),
     ("ready", "alter table runledger.ready add column later integer"),
@@ -224,7 +225,7 @@ async fn migrated(setting: Setting) -> Result<Summary> {
         migrate_as(&mut connection, &known).await?;
         scene.site.n_faults += 1;
         if n % 5 == 0 {
-            // One that begins finds a schema that it does not know.
+            // The new worker starts on a schema that it does not know.
             scene.hire().await?;
             retire_eldest(&mut scene).await?;
         }

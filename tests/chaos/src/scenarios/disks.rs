@@ -1,4 +1,4 @@
-//! Disks that are full, and one that is slow.
+//! Full disks, and a slow disk.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,7 +12,6 @@ use crate::server::{Disk, Settings};
 use crate::stage::Stage;
 use crate::summary::Summary;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[
     Scenario::new(
         "full-disk",
@@ -37,16 +36,16 @@ pub const ALL: &[Scenario] = &[
     .seconds(20),
 ];
 
-/// Megabytes for a fresh server, and what a fleet writes until the disk is filled.
+/// Megabytes for a fresh server and the fleet's data until the disk is filled.
 const DATA: u64 = 160;
 
-/// Megabytes of a log that is kept at twice its least size.
+/// Megabytes of the WAL volume: twice `max_wal_size`.
 const WAL: u64 = 96;
 
-/// Longer than a disk is full in passing.
+/// How long a fault lasts: longer than a passing shortage of space.
 const FULL: Duration = Duration::from_secs(5);
 
-/// How slow a commit is: longer than a heartbeat may be late.
+/// The duration of a commit.
 const SLOW_MICROS: u32 = 1_500_000;
 
 async fn full_disk(setting: Setting) -> Result<Summary> {
@@ -66,7 +65,7 @@ async fn full_disk(setting: Setting) -> Result<Summary> {
         if code.as_deref() != Some("53100") {
             stage.site.violations.push(format!("the disk was not full: {refused:?}"));
         }
-        // Where a file of the server's own bookkeeping met the full disk, it has restarted by itself.
+        // The server restarts by itself if it could not write one of its own files.
         stage.cluster.ready().await?;
         stage.works().await?;
     }
@@ -85,13 +84,13 @@ async fn full_wal(setting: Setting) -> Result<Summary> {
     while began.elapsed() < setting.load {
         tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(2))).await;
         stage.cluster.volume()?.fill()?;
-        // Segments that were made ahead are used up first.
+        // The server first uses up preallocated segments.
         while stage.cluster.execute("select pg_switch_wal(); create temporary table filler ()").await.is_ok()
         {
         }
         tokio::time::sleep(FULL).await;
         stage.cluster.volume()?.free()?;
-        // It may have given up: recovery needs room too.
+        // The server may have shut down, because recovery needs space too.
         if !stage.cluster.is_up() {
             stage.cluster.start().await?;
         }

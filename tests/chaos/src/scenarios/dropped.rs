@@ -1,4 +1,4 @@
-//! Calls that their callers give up in the middle.
+//! Calls that their callers abandon before they return.
 
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use crate::scenario::{Scenario, Setting};
 use crate::scene::{PATIENT, Scene};
 use crate::summary::Summary;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[Scenario::new(
     "futures-dropped",
     "whatever call of a client is given up at whatever moment, no other is lost, and it may be repeated",
@@ -22,13 +21,13 @@ pub const ALL: &[Scenario] = &[Scenario::new(
     |setting| Box::pin(futures_dropped(setting)),
 )];
 
-/// How many calls are given up at the same time.
+/// How many calls run at the same time.
 const AT_ONCE: usize = 6;
 
 async fn futures_dropped(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, 2, PATIENT).await?;
     scene.site.may_reclaim = false;
-    // The pool of the client, whose acknowledged calls must not be lost with those of others.
+    // The client's pool, so that its acknowledged calls share connections with abandoned ones.
     let db = scene.client.db().clone();
     while scene.goes_on() {
         let mut dropped = Vec::new();
@@ -46,7 +45,8 @@ async fn futures_dropped(setting: Setting) -> Result<Summary> {
     scene.end().await
 }
 
-/// Makes a call, and gives it up after so long; gives what is known of the runs that it asked for, and whether it was given up.
+/// Makes a call and drops it after `limit`. Returns what is known of the runs that it enqueued, and
+/// whether it was dropped.
 async fn given_up(db: Db, place: Place, kind: u64, limit: Duration) -> (Vec<Submission>, bool) {
     let numbers = [(); 3].map(|()| Uuid::now_v7());
     let [number, ..] = numbers;
@@ -69,7 +69,7 @@ async fn given_up(db: Db, place: Place, kind: u64, limit: Duration) -> (Vec<Subm
             let key = Uuid::now_v7().to_string();
             let call = || check_quick(place.clone()).idempotency_key(&key);
             let was_given_up = timeout(limit, call().enqueue(&db)).await.is_err();
-            // Repeated, it is the same run, whether or not it was there.
+            // A repetition returns the same run, whether or not the dropped call created it.
             match call().enqueue(&db).await {
                 Ok(run) => {
                     (vec![Submission { key: Some(key), ..Submission::acknowledged(run.id()) }], was_given_up)

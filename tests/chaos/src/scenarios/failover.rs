@@ -1,4 +1,4 @@
-//! Servers whose place a standby takes.
+//! Standbys that replace their servers.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,6 @@ use crate::stage::{DATABASE, Stage};
 use crate::summary::Summary;
 use crate::tail::Content;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[
     Scenario::new(
         "async-promotion",
@@ -41,19 +40,21 @@ pub const ALL: &[Scenario] = &[
     .seconds(15),
 ];
 
-/// How long a server is left in peace at least before the next takes its place, and at most twice as long.
+/// How long a server runs undisturbed before the next one replaces it: at least this, and at most
+/// twice this.
 const BEFORE_NEXT: Duration = Duration::from_secs(1);
 
-/// Nobody is declared dead by his silence before a worker has known the server for a lease. Where processes are killed too, each server has to last longer.
+/// A worker marks others dead for silence only after it has known the server for a lease. If the
+/// scenario also kills processes, each server lasts this much longer.
 const MOURNING: Duration = Duration::from_secs(3);
 
-/// How long nothing may be written to the old server.
+/// How long the old server must receive no write.
 const STILL: Duration = Duration::from_secs(4);
 
-/// One where no worker has a session for its heartbeats any more: the last that it gives up.
+/// True once no worker has a heartbeat session. A worker gives up that session last.
 const HEARTLESS: &str = "select (count(*) = 0)::int::bigint from pg_stat_activity where datname = current_database() and query like '-- heartbeat:%'";
 
-/// What a commit waits for.
+/// The disks that a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Commit {
     /// The server's own disk.
@@ -77,7 +78,8 @@ async fn promotions(setting: Setting, commit: Commit) -> Result<Summary> {
         tokio::time::sleep(dice.between(pause, pause * 2)).await;
         if !is_synchronous {
             standby.stop_receiving().await?;
-            // A process that comes and one that goes in the tail: the promoted server knows of neither.
+            // One process starts and one dies within the lost tail. The promoted server knows of
+            // neither.
             let fresh = stage.site.worker_at(stage.proxy.url(), &[]).await?;
             let victim = std::mem::replace(&mut stage.workers[0], fresh);
             victim.kill().await?;
@@ -94,7 +96,7 @@ async fn promotions(setting: Setting, commit: Commit) -> Result<Summary> {
         claims.clear();
         drop(claims);
         stage.site.n_faults += 1;
-        // Nobody reaches it any more but by its own socket.
+        // The old server is now reachable only through its own socket.
         old.start().await?;
         let had = Content::of(&old.url(DATABASE)).await?;
         drop(old);
@@ -129,12 +131,13 @@ async fn split_brain(setting: Setting) -> Result<Summary> {
         stage.proxy.set(Mode::Refuse);
         standby.promote().await?;
         let kept = Content::of(&standby.url(DATABASE)).await?;
-        // Only new connections are led to the promoted server: all that are open go on with the old one.
+        // Only new connections lead to the promoted server. Open ones stay with the old server.
         stage.proxy.lead_to(&standby.url(DATABASE))?;
         stage.proxy.set(Mode::Pass);
         let old = std::mem::replace(&mut stage.cluster, standby);
         let mut on_old = PgConnection::connect(&old.url(DATABASE)).await?;
-        // One of each worker, and one more of the client, which is of this process: so each process meets the promoted server.
+        // Each worker loses one session and reconnects, and the client of this process opens one
+        // more. So every process meets the promoted server.
         let n_ended = end_lock_sessions(&mut on_old).await?;
         drop(Db::connect(stage.proxy.url()).await?);
         reaches(&mut stage.site.connect().await?, BEATING, n_workers).await?;
@@ -168,7 +171,7 @@ async fn split_brain(setting: Setting) -> Result<Summary> {
     stage.judge().await
 }
 
-/// Says so where the old server is written to.
+/// Adds a violation if the old server receives a write.
 async fn expect_still(stage: &mut Stage, old: &Cluster) -> Result<()> {
     let before = writes(old).await?;
     tokio::time::sleep(STILL).await;
@@ -179,7 +182,7 @@ async fn expect_still(stage: &mut Stage, old: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What the engine has written to a server, as a text that changes with every write.
+/// The engine's writes to a server, as a text that changes with every write.
 async fn writes(cluster: &Cluster) -> Result<String> {
     let mut connection = PgConnection::connect(&cluster.url(DATABASE)).await?;
     let written = "select format('%s runs, %s claims, %s steps, %s ends, the last heartbeat at %s',

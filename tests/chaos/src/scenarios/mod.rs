@@ -1,4 +1,4 @@
-//! Every scenario there is.
+//! All scenarios.
 
 mod acks;
 mod addresses;
@@ -15,7 +15,7 @@ mod versions;
 
 use crate::scenario::Scenario;
 
-/// All of them, in the order of the catalogue.
+/// Returns all scenarios, in the order of the catalogue.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
     [
@@ -35,7 +35,7 @@ pub fn all() -> Vec<Scenario> {
     .concat()
 }
 
-/// The one of this name.
+/// Finds a scenario by its name.
 #[must_use]
 pub fn find(name: &str) -> Option<Scenario> {
     all().into_iter().find(|scenario| scenario.name == name)

@@ -1,4 +1,4 @@
-//! The network between the fleet and its server.
+//! Faults of the network between the fleet and its server.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use crate::scenario::{Scenario, Setting};
 use crate::scene::{PATIENT, Scene, reaches};
 use crate::summary::Summary;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[
     Scenario::new(
         "connections-cut",
@@ -41,7 +40,8 @@ pub const ALL: &[Scenario] = &[
     ),
 ];
 
-/// Whether no run is held for longer than any takes, but those whose bodies have statements of their own.
+/// Whether every run has been leased for less than 20 s, except those whose bodies execute their
+/// own statements.
 const NOTHING_HELD: &str = "
     select (count(*) = 0)::int::int8
     from runledger.lease
@@ -52,7 +52,8 @@ async fn cut(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, 2, PATIENT).await?;
     scene.site.may_reclaim = false;
     while scene.goes_on() {
-        // Seldom enough that a heartbeat comes through: a worker whose heartbeats are all cut is dead by the protocol.
+        // Rare enough that heartbeats arrive: by the protocol, a worker without any heartbeat is
+        // dead.
         scene.moment(200, 1000).await;
         let at = scene.any();
         let proxy = if scene.dice.below(3) == 0 { &scene.proxy } else { &scene.crew[at].proxy };
@@ -63,12 +64,13 @@ async fn cut(setting: Setting) -> Result<Summary> {
 }
 
 async fn black_holes(setting: Setting) -> Result<Summary> {
-    // A body that waits for an answer to a statement of its own, and has no time-out, keeps its connection until the worker stops: there are more than
-    // this takes from one worker.
+    // A body that waits without a timeout for its own statement keeps its connection until the
+    // worker stops. One worker has more connections than it can lose this way.
     let mut scene = Scene::open(&setting, 3, &["--connections", "30"]).await?;
     while scene.goes_on() {
         let at = scene.any();
-        // Longer than a lease now and then: what it was at goes on beside those that have its runs.
+        // The fault may last longer than a lease. Old bodies then run at the same time as the
+        // bodies of the new owners.
         scene.site.excuse(&scene.crew[at].process);
         scene.site.n_faults += 1;
         match scene.dice.below(4) {
@@ -87,7 +89,7 @@ async fn black_holes(setting: Setting) -> Result<Summary> {
         scene.site.recovers(&scene.crew[at].process);
         scene.moment(300, 1500).await;
     }
-    // Before anybody tells the fleet that its connections are gone.
+    // Checked before the fleet's connections are reset.
     let mut connection = scene.site.connect().await?;
     reaches(&mut connection, NOTHING_HELD, 1).await?;
     scene.end().await
@@ -109,7 +111,7 @@ async fn slow(setting: Setting) -> Result<Summary> {
     while scene.elapsed() < third * 2 {
         scene.moment(100, 100).await;
     }
-    // Late by another time at every look.
+    // A new delay every 50 to 300 ms.
     while scene.goes_on() {
         let late = scene.dice.between(Duration::from_millis(1), Duration::from_millis(800));
         scene.set_all(Mode::Delay(late));
@@ -127,7 +129,7 @@ async fn torn_replies(setting: Setting) -> Result<Summary> {
         let n_bytes = scene.dice.index(200);
         let at = scene.dice.index(scene.crew.len() + 1);
         let proxy = scene.crew.get(at).map_or(&scene.proxy, |member| &member.proxy);
-        // Whatever is asked next.
+        // The empty beginning matches the next statement.
         proxy.arm("", Fault::Truncate(n_bytes));
     }
     let crew = scene.crew.iter().map(|member| member.proxy.n_faults()).sum::<usize>();

@@ -1,4 +1,4 @@
-//! Processes that are killed, paused, starved and asked to stop, and bodies that end theirs.
+//! Processes that are killed, paused, starved or asked to stop, and bodies that end their process.
 
 use std::process::Stdio;
 
@@ -13,7 +13,6 @@ use crate::scenario::{Scenario, Setting};
 use crate::scene::{PATIENT, Scene, count};
 use crate::summary::Summary;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[
     Scenario::new(
         "kill-nine",
@@ -82,7 +81,7 @@ async fn kill_nine(setting: Setting, options: &'static [&'static str]) -> Result
 }
 
 async fn asked_to_stop(setting: Setting) -> Result<Summary> {
-    // Shorter than the longest bodies, so that some are handed back.
+    // Shorter than the longest bodies, so that workers hand some runs back.
     let mut scene = Scene::open(&setting, 2, &["--drain-millis", "300"]).await?;
     let mut connection = scene.site.connect().await?;
     while scene.goes_on() {
@@ -157,7 +156,7 @@ async fn suicides(setting: Setting) -> Result<Summary> {
     scene.site.asked.extend(poisons.iter().copied().map(Submission::acknowledged));
     let mut n_deaths = 0;
     loop {
-        // The delays between crashes are moved in time, not waited for.
+        // Moves the retry delays into the past instead of waiting for them.
         sqlx::query(
             "update runledger.ready set ready_at = now() where ready_at > now() and run_id = any ($1)",
         )
@@ -184,7 +183,7 @@ async fn suicides(setting: Setting) -> Result<Summary> {
     }
     scene.site.n_faults = n_deaths;
     for poison in &poisons {
-        // Of two suspects that a worker claims, one goes back: there are more claims than crashes.
+        // A worker that claims two suspect runs returns one, so claims may exceed crashes.
         let crashes = format!("select crashes::int8 from runledger.waiting where run_id = '{poison}'");
         let n_crashes = count(&mut connection, &crashes).await?;
         if n_crashes != 5 {
@@ -204,7 +203,8 @@ async fn starved(setting: Setting) -> Result<Summary> {
     let hogs: Vec<Child> = (0..n_hogs).map(|_| hog()).collect::<Result<_>>()?;
     scene.site.n_faults = hogs.len();
     for member in &scene.crew {
-        // Each thread: on Linux the number of a process means its first one alone.
+        // On Linux a process id names only the first thread, so `renice` needs the id of each
+        // thread.
         let mut renice = Command::new("renice");
         renice.args(["-n", "19", "-p"]).stdout(Stdio::null());
         for thread in std::fs::read_dir(format!("/proc/{}/task", member.process.pid))? {
@@ -223,7 +223,7 @@ async fn starved(setting: Setting) -> Result<Summary> {
     scene.end().await
 }
 
-/// Uses a processor until it is dropped.
+/// A process that uses one processor until it is dropped.
 fn hog() -> Result<Child> {
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).kill_on_drop(true);

@@ -1,4 +1,4 @@
-//! Servers that are restarted and crash, under load.
+//! Servers that restart or crash under load.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,6 @@ use crate::server::{Programs, Settings, Stop};
 use crate::stage::Stage;
 use crate::summary::Summary;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[
     Scenario::new(
         "restart",
@@ -38,10 +37,11 @@ pub const ALL: &[Scenario] = &[
     .seconds(12),
 ];
 
-/// A session of a client, any.
+/// A random session of a client.
 const BACKEND: &str = "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1";
 
-/// The pages of the smallest queue of notifications, which can be set since PostgreSQL 17.
+/// The minimum size of the notification queue, in pages. Only PostgreSQL 17 and later can set the
+/// size.
 const N_PAGES: u32 = 64;
 const FIRST_WITH_QUEUE_SIZE: u32 = 17;
 
@@ -106,7 +106,7 @@ async fn notify_queue_full(setting: Setting) -> Result<Summary> {
     while began.elapsed() < setting.load {
         tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(2))).await;
         let mut listener = stage.site.connect().await?;
-        // It listens once that is committed, and then for as long as it is in a transaction keeps all that comes.
+        // Once `listen` is committed, the open transaction keeps every notification in the queue.
         for statement in ["listen nobody", "begin", "select 1"] {
             sqlx::raw_sql(statement).execute(&mut listener).await?;
         }

@@ -1,4 +1,4 @@
-//! Sessions of the server: ended, refused, limited, or made to wait.
+//! Sessions that the server ends, refuses, limits or blocks.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,6 @@ use crate::scene::{
 use crate::site::Site;
 use crate::summary::Summary;
 
-/// The scenarios of this file.
 pub const ALL: &[Scenario] = &[
     Scenario::new(
         "sessions-terminated",
@@ -112,10 +111,12 @@ async fn lock_terminated(setting: Setting) -> Result<Summary> {
     scene.end().await
 }
 
-/// The looks of a worker that has fallen asleep, each after four times the pause of the one before: the next comes after four seconds more.
+/// After this many polls of a sleeping worker, each pause four times the one before, the next poll
+/// comes four seconds later.
 const NAPS: usize = 4;
 
-/// Heartbeats of the fast timings in two of those four seconds: who looks within so many was not woken by them.
+/// The heartbeats in two of those four seconds, at fast timings. A worker that scans within this
+/// many heartbeats did not wait for its next poll.
 const HEARTBEATS: usize = 4;
 
 async fn notifications_lost(setting: Setting) -> Result<Summary> {
@@ -130,7 +131,7 @@ async fn notifications_lost(setting: Setting) -> Result<Summary> {
     let nobody_listens = format!("select (count(*) = 0)::int::int8 from pg_locks where {WORKER_LOCKS}");
     let began = Instant::now();
     while began.elapsed() < setting.load {
-        // Nobody else asks for runs, so it falls asleep, and its own looks become rare.
+        // Nobody else enqueues runs, so the worker sleeps and its polls become rare.
         reaches(&mut connection, &asleep, 1).await?;
         proxy.forget();
         heard(&proxy, "-- lanes:", NAPS).await?;
@@ -144,7 +145,8 @@ async fn notifications_lost(setting: Setting) -> Result<Summary> {
         run.result_within(LONG).await?;
         let said = proxy.statements();
         let mut until_found = said.iter().take_while(|line| !line.starts_with("-- claim:"));
-        // On a machine that is slow enough a look of its own has found the run before, which shows nothing.
+        // On a slow machine a regular poll may find the run before the worker listens again. That
+        // shows nothing.
         if until_found.any(|line| line.starts_with("LISTEN")) {
             site.n_faults += 1;
             let n_heartbeats = until_found.filter(|line| line.starts_with("-- heartbeat:")).count();
@@ -157,7 +159,7 @@ async fn notifications_lost(setting: Setting) -> Result<Summary> {
     site.judge_history(History::default()).await
 }
 
-/// Waits until a proxy has seen so many statements that begin like this.
+/// Waits until a proxy has seen `wanted` statements with this beginning.
 async fn heard(proxy: &Proxy, beginning: &str, wanted: usize) -> Result<()> {
     let began = Instant::now();
     while proxy.count(beginning) < wanted {
@@ -167,7 +169,7 @@ async fn heard(proxy: &Proxy, beginning: &str, wanted: usize) -> Result<()> {
     Ok(())
 }
 
-/// A role that is no superuser, so that limits hold for it, and may do what workers do.
+/// Creates a role that is not a superuser, so that limits apply to it, with the rights of a worker.
 async fn with_role(site: &mut Site) -> Result<String> {
     let role = format!("chaos_{}", uuid::Uuid::now_v7().simple());
     let mut connection = site.connect().await?;
@@ -190,7 +192,7 @@ async fn with_role(site: &mut Site) -> Result<String> {
 }
 
 async fn no_more_connections(setting: Setting) -> Result<Summary> {
-    /// Room for two workers and a client, and some more.
+    /// Room for two workers, a client and a few more.
     const LIMIT: usize = 36;
     let mut site = Site::new(&setting).await?;
     let role = with_role(&mut site).await?;
@@ -201,7 +203,8 @@ async fn no_more_connections(setting: Setting) -> Result<Summary> {
     scene.site.may_reclaim = false;
     let (mut n_refused, mut n_told) = (0, 0);
     while scene.goes_on() {
-        // The sessions of pools are ended, and others take their places. Those that prove that a worker lives are left.
+        // Ends the sessions of the pools and takes their places. Spares the sessions that prove
+        // that a worker is alive.
         let pooled = format!(
             "select count(pg_terminate_backend(pid)) from pg_stat_activity
             where {OURS} and query not like '-- heartbeat%' and not exists (select from pg_locks where pg_locks.pid = pg_stat_activity.pid and locktype = 'advisory')"
@@ -220,7 +223,7 @@ async fn no_more_connections(setting: Setting) -> Result<Summary> {
         }
         scene.site.n_faults += 1;
         if n_told == 0 {
-            // It tries for a while before it says so, and others may end a session meanwhile.
+            // `connect` retries for a while before it fails, and a session may end in that time.
             match Db::connect(&address).await {
                 Err(ClientError::Connect { source: error, .. }) if code(&error) == "53300" => n_told += 1,
                 Ok(_) | Err(ClientError::PoolExhausted { .. }) => {}
@@ -242,7 +245,7 @@ async fn no_more_connections(setting: Setting) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Roles belong to the server, and outlive the database.
+/// A role belongs to the server and outlives the database.
 async fn drop_role(connection: &mut PgConnection, role: &str) -> Result<()> {
     execute(connection, &format!("drop owned by {role}")).await?;
     execute(connection, &format!("drop role {role}")).await
@@ -265,7 +268,7 @@ async fn impatient(setting: Setting) -> Result<Summary> {
         )
         .await?;
         reaches(&mut connection, a_session_waits, 1).await?;
-        // Longer than the server is patient.
+        // Longer than the server's timeouts.
         scene.moment(200, 600).await;
         execute(&mut blocker, "commit").await?;
         scene.site.n_faults += 1;
@@ -275,7 +278,7 @@ async fn impatient(setting: Setting) -> Result<Summary> {
 }
 
 async fn idle_ended(setting: Setting) -> Result<Summary> {
-    // So few that sessions rest.
+    // Few enough calls that sessions become idle.
     let setting = Setting { rate: setting.rate.min(3), ..setting };
     let site = Site::new(&setting).await?;
     let mut connection = site.connect().await?;
@@ -294,9 +297,10 @@ async fn idle_ended(setting: Setting) -> Result<Summary> {
         reaches(&mut connection, &is_ended, 1).await?;
         scene.site.n_faults += 1;
     }
-    // Version 13 has no limit for sessions outside a transaction, and does not count the sessions that it ends.
+    // PostgreSQL 13 has no limit for idle sessions outside a transaction, and does not count the
+    // sessions that it ends.
     if version >= 140_000 {
-        // This session is from before the settings.
+        // This session started before the settings, so they do not apply to it.
         let ended = "select sessions_fatal from pg_stat_database where datname = current_database()";
         let n_ended = usize::try_from(count(&mut connection, ended).await?)?;
         let n_of_others = n_ended.saturating_sub(scene.site.n_faults);
@@ -314,7 +318,8 @@ async fn tables_locked(setting: Setting) -> Result<Summary> {
         scene.site.n_faults += 1;
         execute(&mut connection, &format!("begin; lock table runledger.{table} in access exclusive mode"))
             .await?;
-        // The lease of the fast timings is 4 s. Heartbeats need `ready` and `lease`, and stand still with them.
+        // The lease of the fast timings is 4 s. Heartbeats need `ready` and `lease`, and wait while
+        // either is locked.
         let pause = if ["run", "ready", "lease"].contains(&table) { 5000 } else { 1500 };
         scene.moment(pause, pause).await;
         execute(&mut connection, "commit").await?;
@@ -363,7 +368,7 @@ async fn lock_key_taken(setting: Setting) -> Result<Summary> {
         let at = scene.any();
         let worker_id = scene.crew[at].process.worker_id;
         let mut stranger = scene.site.connect().await?;
-        // It waits, and has the lock as soon as the worker has died.
+        // The query waits, and gets the lock as soon as the worker is dead.
         let taking = tokio::spawn(async move {
             let take = format!(
                 "select pg_advisory_lock('runledger.worker'::regclass::oid::int4, ({worker_id}::int8 % 2147483647)::int4)"
@@ -386,7 +391,7 @@ async fn lock_key_taken(setting: Setting) -> Result<Summary> {
     scene.end().await
 }
 
-/// Changes a setting of this database, for the sessions to come.
+/// Changes a setting of this database for new sessions.
 async fn alter_database(connection: &mut PgConnection, setting: &str) -> Result<()> {
     let database: String =
         sqlx::query_scalar("select current_database()").fetch_one(&mut *connection).await?;

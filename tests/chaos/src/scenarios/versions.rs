@@ -10,7 +10,7 @@ use crate::server::{Programs, Settings, Stop};
 use crate::stage::Stage;
 use crate::summary::Summary;
 
-/// The scenarios of this file: each is short, and the same.
+/// One short scenario per version, all the same.
 pub const ALL: &[Scenario] = &[
     of("postgres-13", |setting| Box::pin(version(setting, 13))),
     of("postgres-14", |setting| Box::pin(version(setting, 14))),

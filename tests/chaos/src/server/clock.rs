@@ -1,4 +1,4 @@
-//! A clock that can be set, for the processes whose environment names it.
+//! A clock that scenarios can set, for processes with its environment variables.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use runledger_tests::tools;
 
-/// A clock of libfaketime. What counts monotonically goes on as it did.
+/// A clock of libfaketime. Monotonic clocks stay correct.
 #[derive(Clone, Debug)]
 pub struct Clock {
     library: PathBuf,
@@ -15,10 +15,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// One that is right for now. The server's account must be able to enter the folder.
+    /// Creates a clock with the correct time. The server's account must have access to the folder.
     ///
     /// # Errors
-    /// [`tools::Missing`] without libfaketime; where the folder cannot be written to.
+    /// [`tools::Missing`] without libfaketime, or the folder cannot be written.
     pub fn new(folder: &Path) -> Result<Self> {
         let library = tools::faketime()?;
         fs::create_dir_all(folder)?;
@@ -27,18 +27,18 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Sets it to so many seconds after the right time, or before.
+    /// Sets the clock to `seconds` after the correct time. Negative numbers set it before.
     ///
     /// # Errors
-    /// When its file cannot be written.
+    /// The clock's file cannot be written.
     pub fn set(&self, seconds: i64) -> Result<()> {
-        // By a rename: a process that reads meanwhile must not find half of it.
+        // Written by a rename, because a reading process must never find half a file.
         let fresh = self.file.with_extension("fresh");
         fs::write(&fresh, format!("{seconds:+}\n"))?;
         Ok(fs::rename(fresh, &self.file)?)
     }
 
-    /// What a process has in its environment that follows this clock.
+    /// Returns the environment variables of a process that follows this clock.
     #[must_use]
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let pairs = [

@@ -1,4 +1,4 @@
-//! One server: made, started, stopped in every way that there is, and gone with this value.
+//! One server: created, started, stopped in every way, and deleted when dropped.
 
 use std::fs;
 use std::io;
@@ -20,13 +20,15 @@ use super::volume::Volume;
 /// The role that owns everything.
 pub(super) const ROLE: &str = "runledger";
 
-/// What a restart may take whose predecessor was killed: its children notice after a second, and recovery is part of it.
+/// The limit for a start after a kill: the old children notice the kill after a second, and
+/// recovery takes time.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a wait looks again.
+/// The pause between two checks of a wait.
 const POLL: Duration = Duration::from_millis(20);
 
-/// `$1` is the base folder. The server's account may not end this shell, and Ctrl-C does not reach it.
+/// `$1` is the base folder. The server's account may not signal this shell, and Ctrl-C does not
+/// reach it.
 const WATCHER: &str = r#"
 trap '' HUP INT
 read -r _
@@ -38,16 +40,16 @@ umount -l "$1/volume" 2>/dev/null
 rm -rf "$1"
 "#;
 
-/// How a server is stopped.
+/// How a server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Its sessions are ended, and everything is written.
+    /// It ends its sessions and writes everything to disk.
     Fast,
-    /// As by a failure: what is on the disk is what the next start recovers from.
+    /// As in a failure: the next start recovers from what is on disk.
     Immediate,
 }
 
-/// A server of a scenario's own. It does not run before it is started.
+/// A scenario's own server.
 #[derive(Debug)]
 pub struct Cluster {
     base: PathBuf,
@@ -57,10 +59,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes one, with the durability of production, and starts it.
+    /// Creates a server with the durability of production, and starts it.
     ///
     /// # Errors
-    /// [`tools::Missing`](runledger_tests::tools::Missing) where the machine lacks something; what `initdb` said.
+    /// [`tools::Missing`](runledger_tests::tools::Missing) without the needed programs, or `initdb`
+    /// failed.
     pub async fn start_new(settings: Settings) -> Result<Self> {
         let cluster = Self::prepare(settings).await?;
         let mut initdb = cluster.command(&cluster.settings.programs.path("initdb")?);
@@ -84,13 +87,14 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The folders and the watcher of a server whose data is still to come.
+    /// Creates the folders and the watcher of a server that has no data yet.
     pub(super) async fn prepare(settings: Settings) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("rl-faults-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        // The account of the server must be able to enter it, and a socket's path may not be long.
+        // The server's account must be able to enter the folder, and a socket's path must be short.
         let base = PathBuf::from("/var/tmp").join(name);
-        // One that is left over belongs to a dead process of the same number, and its watcher is at it.
+        // A leftover folder belongs to a dead process with the same id, whose watcher is deleting
+        // it.
         ensure!(!base.exists(), "{} is still there", base.display());
         fs::DirBuilder::new().mode(0o700).create(&base)?;
         let watcher = watch(&base)?;
@@ -104,61 +108,62 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The address of a database of it, by its socket.
+    /// Returns the address of a database, through the server's socket.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         let socket = self.base.join("socket");
         format!("postgres://{ROLE}@localhost:5432/{database}?host={}&sslmode=disable", socket.display())
     }
 
-    /// Its small disk, if it was made with one.
+    /// Returns the server's small disk.
     ///
     /// # Errors
-    /// When it has none.
+    /// The server was created without one.
     pub fn volume(&self) -> Result<&Volume> {
         self.volume.as_ref().context("the server has no volume of its own")
     }
 
-    /// A session of the owner.
+    /// Opens a session as the owner.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// The server refused the session.
     pub async fn connect(&self) -> Result<PgConnection> {
         Ok(PgConnection::connect(&self.url("postgres")).await?)
     }
 
-    /// Carries out statements as the owner, each in a transaction of its own.
+    /// Executes statements as the owner, each in its own transaction.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// The server refused a statement.
     pub async fn execute(&self, statement: &str) -> Result<()> {
         let mut connection = self.connect().await?;
         sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut connection).await?;
         Ok(connection.close().await?)
     }
 
-    /// Makes an empty database.
+    /// Creates an empty database.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// The server refused.
     pub async fn create_database(&self, name: &str) -> Result<()> {
         self.execute(&format!("create database {name} template template0")).await
     }
 
-    /// Changes a setting of the running server that can be changed.
+    /// Changes a setting of the running server. Only for settings that a reload applies.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file of the settings cannot be written, or the server refused to reload.
     pub async fn set(&mut self, name: &str, value: &str) -> Result<()> {
         self.settings.lines.push((name.to_owned(), value.to_owned()));
         self.write_settings()?;
         self.execute("select pg_reload_conf()").await
     }
 
-    /// Starts it, and returns when it accepts statements. What is left of a killed predecessor is waited for.
+    /// Starts the server, and returns when it accepts statements. Waits for the remaining processes
+    /// of a killed predecessor.
     ///
     /// # Errors
-    /// What the server said.
+    /// The server's own message.
     pub async fn start(&self) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -180,10 +185,10 @@ impl Cluster {
         }
     }
 
-    /// Waits until it accepts statements, which it does not while it recovers.
+    /// Waits until the server accepts statements. It accepts none during recovery.
     ///
     /// # Errors
-    /// After a minute, with the last answer.
+    /// The last answer after one minute.
     pub async fn ready(&self) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -195,10 +200,10 @@ impl Cluster {
         }
     }
 
-    /// Stops it, and waits until it has gone.
+    /// Stops the server, and waits until its process has ended.
     ///
     /// # Errors
-    /// When it does not go.
+    /// The server did not end.
     pub async fn stop(&self, how: Stop) -> Result<()> {
         let signal = match how {
             Stop::Fast => Signal::INT,
@@ -207,15 +212,15 @@ impl Cluster {
         self.end_postmaster(signal).await
     }
 
-    /// Kills the postmaster (SIGKILL). Its children end by themselves, a while later.
+    /// Kills the postmaster (SIGKILL). Its children end by themselves a moment later.
     ///
     /// # Errors
-    /// When it is not there.
+    /// The postmaster does not run.
     pub async fn kill(&self) -> Result<()> {
         self.end_postmaster(Signal::KILL).await
     }
 
-    /// Whether the postmaster is there.
+    /// Whether the postmaster runs.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.postmaster().is_ok_and(|pid| test_kill_process(pid).is_ok())
@@ -232,11 +237,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// Kills one of its processes, named by a statement that gives its id. Gives the id. The server ends
-    /// all the others, and recovers by itself.
+    /// Kills one of the server's processes, selected by a statement that returns its id. Returns
+    /// the id. The server ends all other processes and recovers by itself.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// No process was found.
     pub async fn kill_one(&self, which: &'static str) -> Result<i32> {
         self.signal_one(which, Signal::KILL).await
     }
@@ -257,18 +262,18 @@ impl Cluster {
         pid.and_then(Pid::from_raw).context("the server's file has no process id")
     }
 
-    /// What the server has said since it was made.
+    /// Returns the server's log since its creation.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// The log cannot be read.
     pub fn log(&self) -> Result<String> {
         Ok(fs::read_to_string(self.base.join("log"))?)
     }
 
-    /// Which PostgreSQL it is.
+    /// Returns the server's version.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// The server refused the query.
     pub async fn version(&self) -> Result<String> {
         Ok(sqlx::query_scalar("select version()").fetch_one(&mut self.connect().await?).await?)
     }
@@ -285,7 +290,7 @@ impl Cluster {
         self.base.join("socket")
     }
 
-    /// A program of the server's, run as its account.
+    /// A program that runs under the server's account.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = StdCommand::new(program);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/").env("LC_ALL", "C").current_dir("/");
@@ -296,7 +301,7 @@ impl Cluster {
         command.into()
     }
 
-    /// The last line of a name counts.
+    /// The last line of a name applies.
     pub(super) fn write_settings(&self) -> Result<()> {
         let socket = self.socket();
         let mut text = format!(
@@ -323,7 +328,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // The end of its input tells the watcher; what it cannot do by then is left to the system's own cleaning.
+        // The end of its input makes the watcher clean up.
         drop(self.watcher.stdin.take());
         let _ = self.watcher.wait();
     }
@@ -336,7 +341,8 @@ fn watch(base: &Path) -> Result<Child> {
     command.spawn().context("start the watcher of a server")
 }
 
-/// Runs a program to its end. Its output goes to a file that nobody reads where it leaves a server behind, which would keep a pipe open.
+/// Runs a program to its end. Discards its output, because a server that it starts would keep a
+/// pipe open.
 pub(super) async fn run(command: &mut Command, name: &str) -> Result<()> {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().await;
     let status = status.with_context(|| format!("run {name}"))?;

@@ -1,4 +1,4 @@
-//! A database as a file, and a file as a database.
+//! Dumps a database to a file, and restores it.
 
 use std::path::Path;
 
@@ -8,25 +8,26 @@ use tokio::process::Command;
 use super::cluster::{Cluster, ROLE, run};
 
 impl Cluster {
-    /// Writes a database to a file, while it is used.
+    /// Dumps a database in use to a file.
     ///
     /// # Errors
-    /// When `pg_dump` fails.
+    /// `pg_dump` failed.
     pub async fn dump(&self, database: &str, file: &Path) -> Result<()> {
         let mut dump = self.client("pg_dump", database)?;
         run(dump.arg("-f").arg(file), "pg_dump").await
     }
 
-    /// Reads such a file into an empty database.
+    /// Restores a dump into an empty database.
     ///
     /// # Errors
-    /// When a statement fails.
+    /// A statement failed.
     pub async fn restore(&self, database: &str, file: &Path) -> Result<()> {
         let mut psql = self.client("psql", database)?;
         run(psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(file), "psql").await
     }
 
-    /// A program that works on a database, as the one who runs the scenario: it may read and write that one's files.
+    /// A client program that runs under this process's own account, whose files it reads and
+    /// writes.
     fn client(&self, program: &str, database: &str) -> Result<Command> {
         let mut command = Command::new(self.settings().programs.path(program)?);
         command.arg("-h").arg(self.socket()).args(["-p", "5432", "-U", ROLE, "-d", database]);

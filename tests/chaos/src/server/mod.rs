@@ -1,15 +1,16 @@
-//! Servers of a scenario's own, which it may crash, promote, fill and set the clocks of.
+//! A scenario's own servers, which it may crash, promote and fill, and whose clocks it may set.
 //!
 //! ```text
-//! <base>/data        PGDATA; on a volume of its own where the disk is to be full
-//! <base>/socket      the only way in: no port is taken, and a server that was replaced is reached by nobody
+//! <base>/data        PGDATA, on the small volume if the disk is to be full
+//! <base>/socket      the only access: no port, and a replaced server is unreachable
 //! <base>/volume      a small tmpfs, if there is one
 //! <base>/log
 //! ```
 //!
-//! A watcher, a shell that reads a pipe which this process holds open, ends the server and deletes its folder however this process ends.
+//! A watcher ends the server and deletes its folder, however this process ends. The watcher is a
+//! shell that reads from a pipe, which closes with this process.
 //!
-//! Must not know: runs, workers, the schema.
+//! Must not know runs, workers or the schema.
 
 mod clock;
 mod cluster;

@@ -1,4 +1,4 @@
-//! What a server is made with.
+//! The settings of a server.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use runledger_tests::tools;
 
-/// The folder with the programs of one version of PostgreSQL.
+/// The folder with the programs of one PostgreSQL version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Programs {
     pub(super) bin: PathBuf,
@@ -14,24 +14,24 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Those of this machine.
+    /// Finds the programs of this machine.
     ///
     /// # Errors
-    /// [`tools::Missing`] where there are none.
+    /// [`tools::Missing`] if there are none.
     pub fn installed() -> Result<Self> {
         let (bin, account) = runledger::dev::on_this_machine()?;
         Ok(Self { bin, account })
     }
 
-    /// Those of a folder.
+    /// Takes the programs of a folder.
     ///
     /// # Errors
-    /// As [`installed`](Self::installed): the account comes from there.
+    /// Those of [`installed`](Self::installed), which also finds the account.
     pub fn of(bin: &Path) -> Result<Self> {
         Ok(Self { bin: bin.to_owned(), ..Self::installed()? })
     }
 
-    /// A program, which packages for embedding may leave out.
+    /// Returns the path of a program. Packages for embedding may lack it.
     pub(super) fn path(&self, program: &str) -> Result<PathBuf, tools::Missing> {
         let path = self.bin.join(program);
         let remedy = "install the whole of PostgreSQL, as `apt-get install -y postgresql` does";
@@ -40,16 +40,16 @@ impl Programs {
     }
 }
 
-/// What lies on the small volume.
+/// Which part of the server is on the small volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
-    /// The tables and all the rest, but the write-ahead log.
+    /// Everything except the write-ahead log.
     Data,
     /// The write-ahead log.
     Wal,
 }
 
-/// How a server is made.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(super) programs: Programs,
@@ -59,35 +59,35 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// With the programs of this machine.
+    /// Uses the programs of this machine.
     ///
     /// # Errors
-    /// [`tools::Missing`] where there are none.
+    /// [`tools::Missing`] if there are none.
     pub fn new() -> Result<Self> {
         Ok(Self::with(Programs::installed()?))
     }
 
-    /// With these programs.
+    /// Uses these programs.
     #[must_use]
     pub fn with(programs: Programs) -> Self {
         Self { programs, lines: Vec::new(), environment: Vec::new(), small: None }
     }
 
-    /// With a setting of the server.
+    /// Adds a server setting.
     #[must_use]
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.lines.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// With variables of its environment.
+    /// Adds environment variables.
     #[must_use]
     pub fn environment(mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         self.environment.extend(variables);
         self
     }
 
-    /// With a part of it on a volume of so many megabytes.
+    /// Places a part of the server on a volume of this many megabytes.
     #[must_use]
     pub fn small(mut self, disk: Disk, megabytes: u64) -> Self {
         self.small = Some((disk, megabytes));

@@ -1,4 +1,4 @@
-//! A standby that streams from a server, and takes its place.
+//! A standby that streams from a server and can replace it.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -12,24 +12,24 @@ use sqlx::{Connection, PgConnection};
 
 use super::cluster::{Cluster, ROLE};
 
-/// Whose acknowledgement a commit waits for.
+/// The setting that makes commits wait for a standby.
 const SYNCHRONOUS: &str = "synchronous_standby_names";
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// The process that receives what the other server writes.
+/// The standby's process that receives the WAL.
 const RECEIVER: &str = "select pid from pg_stat_activity where backend_type = 'walreceiver'";
 
 impl Cluster {
-    /// Makes a standby of this server, and starts it; returns when it streams.
+    /// Creates and starts a standby of this server. Returns once it streams.
     ///
     /// # Errors
     /// The copy failed, the server refused the backup, or the standby did not start.
     pub async fn standby(&self) -> Result<Self> {
         let mut settings = self.settings().clone();
-        // Nobody would follow it yet.
+        // The new standby has no standby of its own to wait for.
         settings.lines.retain(|(name, _)| name != SYNCHRONOUS);
         let standby = Self::prepare(settings).await?;
         self.back_up(&standby).await?;
@@ -39,8 +39,9 @@ impl Cluster {
         Ok(standby)
     }
 
-    /// Copies the files of this server while it runs, as the PostgreSQL manual describes in "Making a Base Backup Using the Low
-    /// Level API". Packages for embedding do not contain `pg_basebackup`.
+    /// Copies the files of this server while it runs, as the PostgreSQL manual describes in "Making
+    /// a Base Backup Using the Low Level API". Packages for embedding do not contain
+    /// `pg_basebackup`.
     async fn back_up(&self, standby: &Self) -> Result<()> {
         // The server ends the backup when this session ends.
         let mut session = self.connect().await?;
@@ -80,7 +81,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Appends to a file in the folder of the data.
+    /// Appends to a file in the data folder.
     fn write(&self, name: &str, text: &str) -> Result<()> {
         let path = self.data().join(name);
         let append = || -> io::Result<()> {
@@ -90,10 +91,11 @@ impl Cluster {
         append().with_context(|| format!("write `{}`", path.display()))
     }
 
-    /// Lets commits return only when a standby has them, or again when they are on the own disk. Returns when it is so.
+    /// Makes commits wait for a standby, or again only for the server's own disk. Returns once a
+    /// standby is synchronous.
     ///
     /// # Errors
-    /// When the server refuses, or no standby comes.
+    /// The server refused, or no standby became synchronous.
     pub async fn wait_for_standby(&mut self, waits: bool) -> Result<()> {
         self.set(SYNCHRONOUS, if waits { "*" } else { "" }).await?;
         if waits {
@@ -102,27 +104,28 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a standby receive nothing any more, without a word to the other server.
+    /// Pauses the receiver of a standby, without notice to the other server.
     ///
     /// # Errors
-    /// When nothing is received anyway.
+    /// The standby has no receiver.
     pub async fn stop_receiving(&self) -> Result<()> {
         self.signal_one(RECEIVER, Signal::STOP).await.map(drop)
     }
 
-    /// Throws away what a standby that stopped receiving has in its buffers. It recovers, and finds nobody to receive from.
+    /// Discards the buffers of a standby with a paused receiver. The standby recovers, and finds no
+    /// server to receive from.
     ///
     /// # Errors
-    /// When it does not come back.
+    /// The standby did not recover.
     pub async fn forget_received(&self) -> Result<()> {
         let pid = self.kill_one(RECEIVER).await?;
         self.wait_for(&format!("not exists (select from pg_stat_activity where pid = {pid})")).await
     }
 
-    /// Makes a standby a server of its own, on the next timeline.
+    /// Makes a standby an independent server, on the next timeline.
     ///
     /// # Errors
-    /// When it does not become one.
+    /// The standby was not promoted.
     pub async fn promote(&self) -> Result<()> {
         self.ready().await?;
         self.execute("select pg_promote(true, 60)").await?;
@@ -151,7 +154,8 @@ impl Cluster {
 /// Files that belong to the running process.
 const NOT_COPIED: [&str; 2] = ["postmaster.pid", "postmaster.opts"];
 
-/// Folders that the standby needs empty: it receives the WAL from the primary and rebuilds the rest at its start.
+/// Folders that the standby needs empty: it receives the WAL from the primary and rebuilds the rest
+/// at its start.
 const EMPTY: [&str; 8] = [
     "pg_wal",
     "pg_replslot",

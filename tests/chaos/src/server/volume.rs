@@ -1,4 +1,4 @@
-//! A small disk that can be full.
+//! A small disk that scenarios fill.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -8,17 +8,17 @@ use anyhow::{Context, Result, bail};
 use runledger_tests::tools::Missing;
 use tokio::process::Command;
 
-/// What is written at once.
+/// Bytes per write.
 const PIECE: usize = 64 << 10;
 
-/// A mounted tmpfs. The watcher of its server unmounts it.
+/// A mounted tmpfs. The server's watcher unmounts it.
 #[derive(Clone, Debug)]
 pub struct Volume {
     dir: PathBuf,
 }
 
 impl Volume {
-    /// Mounts one of so many megabytes, for the server's account.
+    /// Mounts a tmpfs of this many megabytes for the server's account.
     pub(super) async fn mount(dir: &Path, megabytes: u64, account: Option<(u32, u32)>) -> Result<Self> {
         let lacking = |why: &str| Missing {
             what: format!("small disk to fill ({why})"),
@@ -35,10 +35,10 @@ impl Volume {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// Fills it to the last byte.
+    /// Fills the volume to the last byte.
     ///
     /// # Errors
-    /// When writing fails for another reason.
+    /// A write failed for another reason than a full volume.
     pub fn fill(&self) -> Result<()> {
         let mut file = File::options().create(true).append(true).open(self.ballast())?;
         let mut piece = vec![0; PIECE];
@@ -52,10 +52,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Frees what filled it.
+    /// Deletes what filled the volume.
     ///
     /// # Errors
-    /// When the ballast cannot be deleted.
+    /// The file cannot be deleted.
     pub fn free(&self) -> Result<()> {
         Ok(fs::remove_file(self.ballast())?)
     }

@@ -1,4 +1,4 @@
-//! What an action leads to. Actions are named as the code that they stand for.
+//! The effects of actions. An action has the name of the code that it stands for.
 
 use runledger::model::backoff::Backoff;
 use runledger::model::failure::Retry;
@@ -11,68 +11,68 @@ use super::state::{
     Write,
 };
 
-/// Something that happens. The first number is that of a process, the second that of an attempt in its hands, or of another worker.
+/// An event. The first number is a process, the second one of its attempts or another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A tick of every clock.
     Tick,
-    /// A process stops for a while.
+    /// A process is paused.
     Pause(usize),
-    /// A process cannot reach the server.
+    /// A process loses its connection to the server.
     Cut(usize),
-    /// A process that was paused or cut off goes on.
+    /// A paused or disconnected process continues.
     GoOn(usize),
     /// A process dies, and the server notices.
     Crash(usize),
-    /// A machine dies: the server does not notice, and keeps the session.
+    /// A machine dies. The server does not notice, and keeps the session.
     PowerLoss(usize),
     /// A process starts.
     Start(usize),
-    /// The session with the lock ends, the process lives.
+    /// The session with the lock ends, while its process lives.
     LoseLock(usize),
     /// The reply to a claim is lost.
     LoseClaim(usize),
     /// The reply to a write is lost.
     LoseReply(usize, usize),
-    /// A write is sent again while the first still lingers on the server.
+    /// A write is sent again while the first one still waits on the server.
     Linger(usize, usize),
-    /// A lingering statement is carried out.
+    /// A statement that still waits on the server executes.
     Stray(usize),
-    /// The server stops, and its sessions with it.
+    /// The server stops and ends its sessions.
     Down,
     /// The server is back.
     Up,
     /// The standby receives nothing more.
     Lag,
-    /// The server is lost with what the standby had not received.
+    /// The server is lost, with everything that the standby had not received.
     Promote,
-    /// `serve.rs`: a number, its lock, the end of predecessors.
+    /// `serve.rs`: registers a worker, takes its lock, and ends predecessors.
     Register(usize),
-    /// `control.rs`: the lock is taken again.
+    /// `control.rs`: takes the lock again.
     Relock(usize),
     /// `heartbeat.rs`: a heartbeat reaches the database.
     Beat(usize),
     /// `heartbeat.rs`, `maintenance.rs`: its reply arrives.
     Pulse(usize),
-    /// `claimer.rs`: a claim is sent.
+    /// `claimer.rs`: sends a claim.
     Claim(usize),
-    /// It is carried out.
+    /// The claim executes.
     ExecuteClaim(usize),
     /// Its reply arrives.
     Claimed(usize),
-    /// `maintenance.rs`: leases and attempts that do not belong together end.
+    /// `maintenance.rs`: ends leases without an attempt, and attempts without a lease.
     Reconcile(usize),
-    /// `maintenance.rs`: a silent worker is declared dead.
+    /// `maintenance.rs`: marks a silent worker dead.
     Bury(usize, usize),
-    /// `maintenance.rs`: the run of a dead worker goes back.
+    /// `maintenance.rs`: recovers the run of a dead worker.
     Adopt(usize),
     /// `liveness.rs`: the guard lets an attempt pass.
     Guard(usize, usize),
     /// `step.rs`: the body of its next step begins.
     Body(usize, usize),
-    /// `step.rs`: the body ends, or there is none left; the result is sent.
+    /// `step.rs`: the body ends, or no step is left, and the result is sent.
     Send(usize, usize),
-    /// The body fails; the failure is sent.
+    /// The body fails, and the failure is sent.
     Fail(usize, usize),
     /// `writer.rs`: the result reaches the database.
     Write(usize, usize),
@@ -81,7 +81,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether nobody wants it.
+    /// Whether this is a fault.
     #[must_use]
     pub const fn is_fault(self) -> bool {
         matches!(
@@ -103,11 +103,11 @@ impl Action {
     }
 }
 
-/// A run of two attempts: one may fail.
+/// A run has two attempts, so one may fail.
 const POLICY: RetryPolicy = RetryPolicy { max_attempts: 2, backoff: Backoff::DEFAULT };
 
 impl Ownership {
-    /// What an action leads to.
+    /// Returns the state after an action.
     #[must_use]
     pub fn after(&self, before: &State, action: Action) -> State {
         let mut state = before.clone();
@@ -269,7 +269,7 @@ impl Ownership {
         })
     }
 
-    /// Whether a write for an attempt is let through.
+    /// Whether the fence accepts a write for an attempt.
     #[must_use]
     pub fn passes(&self, db: &Db, attempt: &Attempt, by: usize) -> bool {
         match (db.place, self.fence) {
@@ -281,7 +281,7 @@ impl Ownership {
         }
     }
 
-    /// `checkpoint.sql` and `settle.sql`. Whether the fence held.
+    /// `checkpoint.sql` and `settle.sql`. Returns whether the fence held.
     fn write(&self, state: &mut State, attempt: Attempt, write: Write, by: usize) -> bool {
         if !self.passes(&state.db, &attempt, by) {
             return false;
@@ -312,7 +312,7 @@ impl Ownership {
         true
     }
 
-    /// A lease whose attempt has not ended by itself goes back.
+    /// Settles a lease whose attempt has not ended by itself.
     fn give_back(&self, db: &mut Db, outcome: Outcome) {
         let counters = Counters { attempt: db.attempt, crashes: db.crashes };
         let is_crash = matches!(outcome, Outcome::Crashed { .. });
@@ -393,18 +393,18 @@ impl Ownership {
     }
 }
 
-/// Whether an attempt has the lease.
+/// Whether an attempt owns the lease.
 #[must_use]
 pub fn has_lease(state: &State, of: Token) -> bool {
     matches!(state.db.place, Place::Lease { token, .. } if token == of)
 }
 
-/// The step after those that are recorded.
+/// The first step that is not recorded.
 const fn next_step(steps: u8) -> u8 {
     !steps & (steps + 1)
 }
 
-/// Where the one decision of the engine puts a run.
+/// Applies the engine's own decision to a run.
 fn apply(db: &mut Db, outcome: Outcome, counters: Counters) {
     let settlement = settle(outcome, counters, &POLICY, 0.0);
     db.place = match settlement.verdict {
@@ -431,7 +431,7 @@ fn disturb(state: &mut State, at: usize, status: Status) {
     state.noted.disturbed = true;
 }
 
-/// What a process had sent may still be carried out.
+/// Statements that a process has sent may still execute.
 fn die(state: &mut State, at: usize) {
     state.faults.crashes -= 1;
     if let Some(Claim::Sent(token)) = state.processes[at].claim {
@@ -464,7 +464,7 @@ fn send_again(attempt: &mut Attempt) {
     }
 }
 
-/// No session survives, and with them go the locks, the replies, and what was not carried out yet.
+/// Ends all sessions, and with them their locks, their replies and their unexecuted statements.
 fn stop_server(state: &mut State) {
     state.server.up = false;
     state.server.incarnation += 1;
@@ -485,7 +485,8 @@ fn written(process: &mut Process, number: usize) {
             attempt.steps |= next_step(attempt.steps);
             attempt.phase = Phase::Waiting;
         }
-        // It has ended, or has lost its lease: its future is dropped, and nothing more is written.
+        // The attempt has ended or lost its lease. Its future is dropped, and it writes nothing
+        // more.
         _ => {
             process.attempts.remove(number);
         }

@@ -1,9 +1,10 @@
-//! States that differ only in names are one: which process is first, the numbers of workers, the numbers of tokens. Without this there would be too many.
+//! Merges states that differ only in names: the order of processes, the numbers of workers, the
+//! numbers of tokens. Without this there would be too many states.
 
 use super::config::{Guard, Ownership, ticks};
 use super::state::{Attempt, Claim, Db, Life, Place, State, Stray, Token, WORKERS, Worker};
 
-/// The new name of each old one, in the order in which they are met.
+/// The new name of each old one, in order of first use.
 struct Names {
     given: Vec<u8>,
 }
@@ -19,7 +20,7 @@ impl Names {
 }
 
 impl Ownership {
-    /// The one state that stands for all that are equal but for names.
+    /// Returns the one state that stands for all states that differ only in names.
     #[must_use]
     pub fn canonical(&self, state: State) -> State {
         let mut state = self.without_the_irrelevant(state);
@@ -35,7 +36,7 @@ impl Ownership {
         state.min(turned)
     }
 
-    /// Ages that no decision of this configuration looks at.
+    /// Clears ages that no decision of this configuration reads.
     fn without_the_irrelevant(&self, mut state: State) -> State {
         let oldest = if self.guard == Guard::Lease { ticks::LEASE } else { ticks::GUARD };
         let one_server = self.faults.restarts + self.faults.failovers == 0;
@@ -82,7 +83,7 @@ fn rename(state: &mut State) {
         stray_names(stray, &mut tokens, &mut workers);
     }
     state.strays.sort_unstable();
-    // Rows that nothing names are forgotten, so every row has a name now.
+    // Rows without a name are forgotten, so every remaining row has a name.
     let old = |new: usize| workers.given.get(new).map(|old| usize::from(*old));
     let moved = |rows: &[Worker; WORKERS]| {
         std::array::from_fn(|new| old(new).map_or(Worker::UNKNOWN, |old| rows[old]))

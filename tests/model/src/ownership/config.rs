@@ -1,34 +1,35 @@
-//! What the model is made of: the protocol with or without a defect, and the faults that may happen.
+//! The configuration of the model: the protocol, with or without a defect, and the possible faults.
 
-/// Time in ticks. A heartbeat falls into every tick; the guard, the suspicion and the lease differ by one tick each, which is all that matters.
+/// Time in ticks. Every tick contains a heartbeat. The guard, the suspicion and the lease differ by
+/// one tick each, because only their order matters.
 pub mod ticks {
-    /// How old the last acknowledged heartbeat may be when a body starts: younger than this.
+    /// A body starts only if the last acknowledged heartbeat is younger than this.
     pub const GUARD: u8 = 1;
-    /// Silence after which a worker whose lock is free is dead.
+    /// Silence after which a worker with a free lock is dead.
     pub const SUSPECT: u8 = 2;
-    /// Silence after which a worker is dead whatever its lock says.
+    /// Silence after which a worker is dead, with or without a lock.
     pub const LEASE: u8 = 3;
 }
 
-/// What a write for an attempt must name.
+/// The value that a write for an attempt must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
-    /// The token of its claim, as the engine does.
+    /// The token of its claim, as in the engine.
     Token,
     /// The number of its claim.
     Epoch,
     /// Its worker.
     Worker,
-    /// Nothing but the run.
+    /// Only the run.
     Nothing,
 }
 
-/// What holds a body back.
+/// The condition that keeps a body from starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// A heartbeat that was sent too long ago, measured by the time of suspicion, as the engine does.
+    /// A heartbeat that was sent longer ago than the suspicion, as in the engine.
     Suspect,
-    /// The same, measured by the lease.
+    /// A heartbeat that was sent longer ago than the lease.
     Lease,
     /// A heartbeat whose reply came too long ago.
     Reply,
@@ -39,15 +40,16 @@ pub enum Guard {
 /// How often each fault may happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Faults {
-    /// A process stops for a while and does not notice.
+    /// A process is paused and does not notice.
     pub pauses: u8,
     /// A process cannot reach the server for a while.
     pub cuts: u8,
     /// A process dies.
     pub crashes: u8,
-    /// A worker's session lock is lost while its process lives.
+    /// A worker loses its session lock while its process lives.
     pub locks: u8,
-    /// The reply to a claim or to a write is lost, or a statement lingers on the server while its sender tries again.
+    /// The reply to a claim or a write is lost, or a statement still waits on the server while its
+    /// sender tries again.
     pub replies: u8,
     /// The server stops for a while.
     pub restarts: u8,
@@ -58,12 +60,13 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// None.
+    /// No faults.
     pub const NONE: Self =
         Self { pauses: 0, cuts: 0, crashes: 0, locks: 0, replies: 0, restarts: 0, failovers: 0, failures: 0 };
 
-    /// Whether something may still come between two messages, or between the guard and its body. Where nothing can, they are one action: the
-    /// order in which processes act gives the same results then, in fewer states.
+    /// Whether something may still happen between two messages, or between the guard and its body.
+    /// If not, the model merges them into one action: the order of the processes then gives the
+    /// same results in fewer states.
     #[must_use]
     pub const fn may_delay(&self) -> bool {
         self.pauses + self.cuts > 0
@@ -76,41 +79,43 @@ impl Faults {
     }
 }
 
-/// The protocol, and the faults. Where a part is missing, the model must show what it is for.
+/// The protocol and the faults. If a part of the protocol is missing, the model must show why the
+/// part exists.
 #[derive(Clone, Copy, Debug)]
 pub struct Ownership {
-    /// How many steps the workflow has.
+    /// The number of steps of the workflow.
     pub n_steps: u8,
-    /// How many processes run when it begins; the others may start later.
+    /// How many processes run at the start. The others may start later.
     pub n_running: usize,
-    /// What a write must name.
+    /// The value that a write must contain.
     pub fence: Fence,
-    /// What holds a body back.
+    /// The condition that keeps a body from starting.
     pub guard: Guard,
-    /// Whether a worker gives back leases that it does not know.
+    /// Whether a worker returns leases that it does not know.
     pub reconcile: bool,
-    /// Whether the token of a claim is noted before the claim is sent, and not when its reply is there.
+    /// Whether a worker notes a claim's token before it sends the claim, not when the reply
+    /// arrives.
     pub notes_claims: bool,
-    /// Whether a free lock says something only when the worker is silent as well.
+    /// Whether a free lock counts only if the worker is silent as well.
     pub suspicion: bool,
-    /// Whether a free lock says something only in the incarnation of the server in which it was taken.
+    /// Whether a free lock counts only in the server incarnation in which it was taken.
     pub incarnation: bool,
-    /// Whether silence counts only where the server has been up during all of it.
+    /// Whether silence counts only if the server was up the whole time.
     pub doubts_silence: bool,
-    /// Whether leases of dead workers are looked for.
+    /// Whether workers search for leases of dead workers.
     pub sweep: bool,
-    /// Whether a claim tests that its worker lives.
+    /// Whether a claim checks that its worker lives.
     pub claim_tests_worker: bool,
-    /// Whether a claim brings the recorded steps.
+    /// Whether a claim returns the recorded steps.
     pub replay: bool,
-    /// Whether a crash is an attempt that failed.
+    /// Whether a crash counts as a failed attempt.
     pub crash_is_a_failure: bool,
     /// The faults.
     pub faults: Faults,
 }
 
 impl Ownership {
-    /// The protocol of the engine.
+    /// Returns the engine's protocol.
     #[must_use]
     pub const fn engine(n_steps: u8, faults: Faults) -> Self {
         Self {
@@ -132,5 +137,5 @@ impl Ownership {
     }
 }
 
-/// How many processes there are.
+/// The number of processes.
 pub const PROCESSES: usize = 2;

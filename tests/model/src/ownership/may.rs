@@ -1,14 +1,14 @@
-//! What may happen in a state.
+//! The actions that are possible in a state.
 
 use super::act::{Action, has_lease};
 use super::config::{Guard, Ownership, PROCESSES, ticks};
 use super::state::{Claim, Heart, Life, Phase, Place, Process, State, Status, WORKERS};
 
 impl Ownership {
-    /// Everything that may happen in a state.
+    /// Collects the actions that are possible in a state.
     pub fn may(&self, state: &State, actions: &mut Vec<Action>) {
         if state.db.place.is_terminal() {
-            // What is on its way may still arrive; nothing else matters any more.
+            // Messages in flight may still arrive. Nothing else matters any more.
             self.may_still_arrive(state, actions);
             return;
         }
@@ -22,13 +22,14 @@ impl Ownership {
         } else {
             actions.push(Action::Up);
         }
-        // A worker that runs beats in time: that is what its thread is for. Whatever keeps it from beating is a fault of its own.
+        // A running worker sends its heartbeats in time, because it has a thread for them. Anything
+        // that prevents them is a separate fault.
         let beats = |process: &Process| {
             !process.is_connected(&state.server)
                 || process.worker.is_none()
                 || process.heart == Heart { age: 0, reply: None }
         };
-        // Between the guard and the body there is nothing that takes time but a pause.
+        // Only a pause takes time between the guard and the body.
         let passes = |process: &Process| {
             process.status != Status::Paused
                 && process.attempts.iter().any(|attempt| attempt.phase == Phase::Passed)
@@ -95,7 +96,7 @@ impl Ownership {
         }
     }
 
-    /// What a process does for its worker and for others.
+    /// Actions of a process for its worker and for others.
     fn may_live(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
         let process = &state.processes[at];
         match process.status {
@@ -123,7 +124,7 @@ impl Ownership {
             None if process.heart.age > 0 || process.memory.incarnation != Some(state.server.incarnation) => {
                 actions.push(Action::Beat(at));
             }
-            // Its next heartbeat says so. Without it the model would wait for a tick.
+            // Its next heartbeat reports this. Without it the model would wait for a tick.
             None if !state.lives(worker) => actions.push(Action::Beat(at)),
             None => {}
         }
@@ -143,7 +144,7 @@ impl Ownership {
         }
     }
 
-    /// What a process does for the run.
+    /// Actions of a process for the run.
     fn may_work(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
         let process = &state.processes[at];
         let (up, running) = (state.server.up, process.status == Status::Running);
@@ -171,7 +172,7 @@ impl Ownership {
                     actions.push(Action::Send(at, number));
                     actions.extend((state.faults.failures > 0).then_some(Action::Fail(at, number)));
                 }
-                // What was sent before a pause is carried out during it.
+                // A statement sent before a pause executes during it.
                 Phase::Sent(_) if up && process.status != Status::Cut => {
                     actions.push(Action::Write(at, number));
                 }
@@ -193,7 +194,7 @@ impl Ownership {
         (1 << self.n_steps) - 1
     }
 
-    /// Whether a lease of the worker is unknown to it, or an attempt in hand has no lease any more.
+    /// Whether a lease is unknown to its worker, or an attempt of the worker has lost its lease.
     fn is_out_of_step(&self, state: &State, at: usize) -> bool {
         let process = &state.processes[at];
         let unknown = match state.db.place {

@@ -1,7 +1,9 @@
-//! The ownership protocol: who may work on a run, and how others find out that he is gone. See `docs/decisions/0002-ownership.md`.
+//! The ownership protocol: which worker may execute a run, and how other workers detect its death.
+//! See `docs/decisions/0002-ownership.md`.
 //!
-//! Two processes and one run with some steps. Everything that takes two messages in the engine takes two actions here: a heartbeat and its reply, a claim
-//! and its reply, a write and its reply, the guard and the body behind it. What becomes of a run is decided by the engine's own `model::settle`.
+//! Two processes and one run with a few steps. Each exchange of two messages in the engine takes
+//! two actions here: a heartbeat and its reply, a claim and its reply, a write and its reply, the
+//! guard and the body after it. The engine's own `model::settle` decides how an attempt ends.
 
 mod act;
 mod canon;

@@ -1,4 +1,4 @@
-//! What must hold in every state, and the search for one in which it does not.
+//! The properties of every state, and the search for violations.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -8,45 +8,46 @@ use super::state::{Place, Process, State, Status};
 
 /// The names of the properties.
 pub mod names {
-    /// Every write names the present lease.
+    /// Every write names the current lease.
     pub const FENCE: &str = "a write is accepted only for the present lease";
-    /// At most one attempt could write.
+    /// At most one attempt can write.
     pub const ONE_OWNER: &str = "at most one attempt passes the fence";
-    /// What is recorded is not run by the attempt that has the lease.
+    /// The attempt with the lease never executes a recorded step.
     pub const RECORDED: &str = "a recorded step is never run by a later attempt";
-    /// One stale body a pause or a failover.
+    /// Each pause or failover causes at most one stale body.
     pub const STALE: &str = "at most one stale body starts for each pause and failover";
-    /// Two bodies at once need a reason.
+    /// Two bodies run at once only after a fault.
     pub const ALONE: &str = "one body runs at a time while nothing is away";
-    /// Nobody is buried alive.
+    /// No live worker is marked dead.
     pub const BURIED: &str = "no worker is declared dead that was never away";
-    /// Crashes are not attempts.
+    /// A crash does not count as an attempt.
     pub const ATTEMPTS: &str = "only a failure consumes an attempt";
-    /// The end is the end.
+    /// A terminal run does not change.
     pub const END: &str = "nothing changes a run that has ended";
     /// No run is lost.
     pub const FOUND: &str = "every run is soon in hand again when the faults end";
 }
 
-/// How many ticks after the last fault a run is due or in the hands of a living worker again: a lease until silence may be trusted, a lease of silence.
+/// Ticks after the last fault until a run is due, or owned by a live worker: a lease until silence
+/// counts, and a lease of silence.
 const SOON: usize = 2 * ticks::LEASE as usize + 1;
 
-/// What an exhaustive search has found.
+/// The result of an exhaustive search.
 #[derive(Debug)]
 pub struct Checked {
-    /// How many states there are.
+    /// The number of states.
     pub n_states: usize,
-    /// How many transitions lead to them.
+    /// The number of transitions.
     pub n_transitions: usize,
-    /// The properties that do not hold, each with the shortest way there.
+    /// The violated properties, each with the shortest path to a violation.
     pub violated: Vec<(&'static str, Vec<Action>)>,
-    /// Whether the run can complete: where it cannot, nothing was shown.
+    /// Whether the run can complete. If not, the search shows nothing.
     pub completes: bool,
-    /// Whether a worker can be declared dead.
+    /// Whether a worker can be marked dead.
     pub buries: bool,
 }
 
-/// Visits every state, or stops at the first that violates one of the properties in `until`.
+/// Visits every state, or stops at the first violation of a property in `until`.
 #[must_use]
 pub fn check(model: Ownership, until: &[&'static str]) -> Checked {
     let finish = if until.is_empty() {
@@ -67,7 +68,7 @@ pub fn check(model: Ownership, until: &[&'static str]) -> Checked {
     Checked { n_states, n_transitions, violated, completes, buries }
 }
 
-/// What should be possible.
+/// What must be possible.
 const SOMETIMES: [&str; 2] = ["the run completes", "a worker is declared dead"];
 
 impl Model for Ownership {
@@ -125,13 +126,14 @@ impl Ownership {
         state.noted.disturbed || n_bodies <= 1
     }
 
-    /// Without further faults, and with everyone doing what he can, the run is soon due or in the hands of a living worker.
+    /// Whether the run is soon due or owned by a live worker, without further faults and with every
+    /// process working.
     fn is_found(&self, state: &State) -> bool {
         let mut state = state.clone();
         let mut actions = Vec::new();
         state.strays.clear();
         for _ in 0..=SOON {
-            // One tick's worth of work: the bound only stops a model that runs in circles.
+            // The work of one tick. The limit only stops a model that loops.
             for _ in 0..100 {
                 if is_in_hand(&state) {
                     return true;
@@ -148,7 +150,8 @@ impl Ownership {
     }
 }
 
-/// The run has ended, waits for a person, is due with somebody there to claim it, or is held by a worker that lives, knows of it, and can go on.
+/// Whether the run has ended, is blocked, is due with a worker to claim it, or belongs to a live
+/// worker that knows it and can continue.
 fn is_in_hand(state: &State) -> bool {
     let works = |process: &Process| {
         process.is_connected(&state.server) && process.worker.is_some_and(|worker| state.lives(worker))

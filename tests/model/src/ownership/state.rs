@@ -1,35 +1,37 @@
-//! One state of the model: the database, the server, the processes, and what is under way between them.
+//! One state of the model: the database, the server, the processes, and the messages between them.
 
 use super::config::{Faults, PROCESSES, ticks};
 
-/// Workers that the database may know at once. Those that are dead and named nowhere are forgotten, and their numbers used again.
+/// The limit of workers in the database. The model forgets dead workers that nothing names, and
+/// reuses their numbers.
 pub const WORKERS: usize = 4;
 
-/// The number of a token; one that is named nowhere is used again.
+/// The number of a token. The model reuses the number of a token that nothing names.
 pub type Token = u8;
 
-/// What stands in the tables. A standby has a copy of it.
+/// The tables. A standby has a copy of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Db {
-    /// Where the one run stands.
+    /// The table with the run.
     pub place: Place,
-    /// Its attempts: those that failed and the present one.
+    /// Its attempts: the failed ones and the current one.
     pub attempt: i32,
     /// Its crashes in a row.
     pub crashes: i32,
-    /// How often it was claimed. Counted only where the fence is made of it: otherwise it would make equal states differ.
+    /// How often it was claimed. Counted only for `Fence::Epoch`, because the count makes equal
+    /// states differ.
     pub claims: u8,
-    /// Its recorded steps, a bit each.
+    /// Its recorded steps, one bit each.
     pub steps: u8,
-    /// Whether one was recorded under the present claim.
+    /// Whether a step was recorded under the current claim.
     pub progressed: bool,
     /// The workers.
     pub workers: [Worker; WORKERS],
-    /// How many attempts have failed. Not in the tables: the model counts it to compare `attempt` with.
+    /// The number of failed attempts. Not a column: the model compares it with `attempt`.
     pub n_failed: i32,
 }
 
-/// The table that has the run.
+/// The table with the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// `ready`
@@ -38,10 +40,10 @@ pub enum Place {
     Lease {
         /// The fence.
         token: Token,
-        /// Who holds it.
+        /// The owner.
         worker: u8,
     },
-    /// `waiting`, blocked: it has crashed too often.
+    /// `waiting`, blocked after too many crashes.
     Blocked,
     /// `outcome`
     Completed,
@@ -52,20 +54,20 @@ pub enum Place {
 /// A row of `worker`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Worker {
-    /// Whether there is such a row, and what it says.
+    /// Whether the row exists, and its state.
     pub state: Life,
     /// Its name: the number of its process.
     pub name: u8,
-    /// The incarnation of the server in which the lock was taken.
+    /// The server incarnation in which the lock was taken.
     pub lock_incarnation: Option<u8>,
-    /// How old `heartbeat_at` is.
+    /// The age of `heartbeat_at`.
     pub silence: u8,
 }
 
 /// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Life {
-    /// There is no such row, or no reason to remember it.
+    /// The row does not exist, or nothing needs it.
     Unknown,
     /// `active`
     Active,
@@ -73,44 +75,44 @@ pub enum Life {
     Dead,
 }
 
-/// What is not in the tables.
+/// The server's state outside the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Server {
     /// Whether it answers.
     pub up: bool,
     /// Changes with every restart.
     pub incarnation: u8,
-    /// The session locks that are held, by worker.
+    /// Which workers' session locks are held.
     pub locked: [bool; WORKERS],
 }
 
-/// A process with at most one worker in it.
+/// A process with at most one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Process {
     /// Whether it runs.
     pub status: Status,
-    /// The number under which it is registered.
+    /// The number of its registered worker.
     pub worker: Option<u8>,
-    /// Whether it was ever paused or cut off under this number: only then may others take it for dead.
+    /// Whether it was paused or cut off since its registration. Only then may others mark it dead.
     pub disturbed: bool,
     /// The heartbeat.
     pub heart: Heart,
-    /// What maintenance remembers.
+    /// The memory of maintenance.
     pub memory: Memory,
-    /// A claim under way.
+    /// A claim in flight.
     pub claim: Option<Claim>,
-    /// The attempts in hand.
+    /// The attempts in flight.
     pub attempts: Vec<Attempt>,
 }
 
 /// Whether a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Status {
-    /// Not at all.
+    /// It does not exist.
     Gone,
-    /// As it should.
+    /// It runs normally.
     Running,
-    /// It does nothing, and does not know.
+    /// It does nothing, and does not notice.
     Paused,
     /// It cannot reach the server.
     Cut,
@@ -119,66 +121,67 @@ pub enum Status {
 /// `worker/upkeep/heartbeat.rs` and `engine/liveness.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Heart {
-    /// How long ago the last acknowledged heartbeat was sent, by the process's own clock.
+    /// The time since the last acknowledged heartbeat was sent, by the process's own clock.
     pub age: u8,
-    /// A reply under way: how long ago its heartbeat was sent, whether it says that the worker lives, and the incarnation.
+    /// A reply in flight: the age of its heartbeat, whether the worker is alive, and the
+    /// incarnation.
     pub reply: Option<(u8, bool, u8)>,
 }
 
-/// What maintenance remembers from one pulse to the next.
+/// What maintenance remembers between heartbeat replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Memory {
-    /// The incarnation of the last pulse.
+    /// The incarnation in the last reply.
     pub incarnation: Option<u8>,
-    /// For how long it is known.
+    /// How long this incarnation has been known.
     pub known_for: u8,
-    /// Whether another was known before.
+    /// Whether another incarnation was known before.
     pub changed: bool,
 }
 
-/// A claim under way.
+/// A claim in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Claim {
-    /// Not carried out yet.
+    /// Not executed yet.
     Sent(Token),
-    /// Carried out: the attempt that it gave, if any.
+    /// Executed, with the attempt that it returns, if any.
     Answered(Token, Option<Attempt>),
 }
 
-/// An attempt in hand.
+/// An attempt in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attempt {
     /// Its fence.
     pub token: Token,
     /// The number of its claim.
     pub epoch: u8,
-    /// The steps that it knows to be recorded.
+    /// The steps that it knows as recorded.
     pub steps: u8,
-    /// The counters that its claim gave.
+    /// The counters that its claim returned.
     pub counters: (i32, i32),
-    /// How far it is.
+    /// Its progress.
     pub phase: Phase,
 }
 
-/// How far an attempt is with its next step, or with its end.
+/// The progress of an attempt with its next step, or with its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
     /// Before the guard.
     Waiting,
-    /// The guard has let it pass.
+    /// After the guard.
     Passed,
     /// In the body.
     Body,
-    /// The result is on its way.
+    /// The result is in flight.
     Sent(Write),
-    /// The result was written, or refused; the reply is on its way.
+    /// The result was written or refused, and the reply is in flight.
     Answered(Write, bool),
 }
 
 /// What an attempt writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Write {
-    /// The step after those that it knows.
+    /// The first step that it does not know.
     Checkpoint,
     /// Its end, with an output.
     Complete,
@@ -186,55 +189,55 @@ pub enum Write {
     Fail,
 }
 
-/// A statement that is on the server although its sender is gone or has sent it again.
+/// A statement on the server whose sender is gone or has sent it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stray {
-    /// A claim by a worker.
+    /// A claim of a worker.
     Claim(Token, u8),
     /// A write for an attempt of a worker.
     Write(Attempt, Write, u8),
 }
 
-/// What must never happen. The model notes it when it does.
+/// Violations, and the events that may excuse them. The model records both when they happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Noted {
-    /// A write was accepted that was not for the present lease.
+    /// A write without the current lease was accepted.
     pub stale_write: bool,
-    /// The attempt that has the lease ran a recorded step.
+    /// The attempt with the lease executed a recorded step.
     pub ran_again: bool,
-    /// A terminal state was left, or another took its place.
+    /// A terminal state changed.
     pub left_the_end: bool,
-    /// A worker was declared dead whose process had never been away.
+    /// A worker was marked dead although its process was never paused or cut off.
     pub buried_alive: bool,
     /// Bodies that began without the lease.
     pub n_stale_starts: u8,
-    /// Pauses and failovers so far: what excuses one stale start each.
+    /// Pauses and failovers so far. Each excuses one stale start.
     pub n_excuses: u8,
     /// Whether a process or the server was away, so that two bodies may run at once.
     pub disturbed: bool,
 }
 
-/// One state of everything.
+/// One state of the whole system.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     /// The database.
     pub db: Db,
-    /// What a standby has of it that lags behind.
+    /// The copy of a standby that lags behind.
     pub standby: Option<Db>,
     /// The server.
     pub server: Server,
     /// The processes.
     pub processes: [Process; PROCESSES],
-    /// What lingers on the server.
+    /// Statements that still wait on the server.
     pub strays: Vec<Stray>,
     /// The faults that may still happen.
     pub faults: Faults,
-    /// What must not have happened.
+    /// The recorded violations.
     pub noted: Noted,
 }
 
 impl Process {
-    /// A process that does not run.
+    /// Returns a process that does not run.
     #[must_use]
     pub const fn gone() -> Self {
         Self {
@@ -248,7 +251,8 @@ impl Process {
         }
     }
 
-    /// Whether it works on an attempt, or may be about to: `worker/held.rs`.
+    /// Whether the process executes an attempt, or may be about to. Stands for
+    /// `worker/in_flight.rs`.
     #[must_use]
     pub fn knows(&self, token: Token, notes_claims: bool) -> bool {
         let claiming = self.claim.is_some_and(|claim| match claim {
@@ -257,7 +261,7 @@ impl Process {
         (claiming && notes_claims) || self.attempts.iter().any(|attempt| attempt.token == token)
     }
 
-    /// Whether it can talk to the server.
+    /// Whether it can reach the server.
     #[must_use]
     pub fn is_connected(&self, server: &Server) -> bool {
         self.status == Status::Running && server.up
@@ -270,7 +274,7 @@ impl Worker {
 }
 
 impl Place {
-    /// Whether nothing ever changes the run again.
+    /// Whether the run can never change again.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed)
@@ -278,7 +282,7 @@ impl Place {
 }
 
 impl State {
-    /// A run in its queue, and nobody registered yet.
+    /// Returns the state with a queued run and without workers.
     #[must_use]
     pub fn first(n_running: usize, faults: Faults) -> Self {
         let db = Db {
@@ -306,19 +310,19 @@ impl State {
         }
     }
 
-    /// The process that is registered under a number.
+    /// Returns the process of a registered worker.
     #[must_use]
     pub fn process_of(&self, worker: u8) -> Option<&Process> {
         self.processes.iter().find(|process| process.worker == Some(worker))
     }
 
-    /// Whether the database believes that a worker lives.
+    /// Whether the database considers a worker alive.
     #[must_use]
     pub fn lives(&self, worker: u8) -> bool {
         self.db.workers[usize::from(worker)].state == Life::Active
     }
 
-    /// A token that is named nowhere.
+    /// Returns a token that nothing names.
     #[must_use]
     pub fn fresh_token(&self) -> Token {
         let named = |token: Token| {
@@ -334,7 +338,7 @@ impl State {
         (0..Token::MAX).find(|token| !named(*token)).unwrap_or_default()
     }
 
-    /// A worker's number that is not in use.
+    /// Returns a worker number that is not in use.
     #[must_use]
     pub fn fresh_worker(&self) -> Option<u8> {
         let unknown = |db: &Db, worker: usize| db.workers[worker].state == Life::Unknown;
@@ -357,7 +361,7 @@ impl State {
             })
     }
 
-    /// Forgets workers that nothing names: whether they live or not, they hold nothing.
+    /// Forgets workers that nothing names: alive or dead, they own nothing.
     pub fn forget(&mut self) {
         for worker in (0..WORKERS).filter(|worker| !self.is_named(*worker)).collect::<Vec<_>>() {
             for db in std::iter::once(&mut self.db).chain(&mut self.standby) {
@@ -367,7 +371,7 @@ impl State {
         }
     }
 
-    /// A tick of every clock.
+    /// Advances every clock by one tick.
     pub fn tick(&mut self) {
         let older = |age: &mut u8| *age = (*age + 1).min(ticks::LEASE);
         for db in std::iter::once(&mut self.db).chain(&mut self.standby) {

@@ -1,7 +1,9 @@
-//! Every order in which the statements of two or three transactions can reach the server, on as many connections.
+//! Every order in which the statements of two or three transactions can reach the server, on one
+//! connection each.
 //!
-//! A statement that has to wait for another transaction is found by asking the server who blocks it, never by time. Its transaction's next
-//! statements then wait as well, and the others go on, so every order is carried out as far as the locks allow.
+//! A statement that waits for another transaction is detected by asking the server which session
+//! blocks it, never by time. The later statements of its transaction then wait too, and the other
+//! transactions continue. So every order is executed as far as the locks allow.
 
 mod scene;
 mod steps;
@@ -18,47 +20,48 @@ pub use steps::{Ending, Said, Step};
 
 use crate::statements::{Edit, Statements};
 
-/// Between two questions about who waits: most statements end within it, so that nobody need ask.
+/// The pause between two checks for blocked statements. Most statements end within it, which saves
+/// the check.
 const PACE: Duration = Duration::from_millis(2);
 
-/// Transactions that meet, and what must hold however they do.
+/// Concurrent transactions, and what must hold after every order of them.
 #[derive(Debug)]
 pub struct Pair {
-    /// What meets.
+    /// The name of the transactions.
     pub name: &'static str,
-    /// What the database has before.
+    /// The database before them.
     pub start: Start,
-    /// The statements of each transaction, in the order of the engine.
+    /// The statements of each transaction, in the engine's order.
     pub transactions: &'static [&'static [Step]],
-    /// What must hold after all of them, or what does not.
+    /// Returns an error if the database after them violates an expectation.
     pub holds: fn(&End) -> Result<(), String>,
 }
 
-/// A defect under which something must not hold any more.
+/// A defect under which the expectation must be violated.
 #[derive(Clone, Copy, Debug)]
 pub enum Wrong {
-    /// A statement lacks a part.
+    /// A change in the text of a statement.
     Text(Edit),
-    /// The transactions are made of other statements.
+    /// Other statements in the transactions.
     Transactions(&'static [&'static [Step]]),
 }
 
-/// What came out of all orders.
+/// The result of all orders.
 #[derive(Debug, Default)]
 pub struct Explored {
-    /// How many orders there were.
+    /// The number of orders.
     pub n_interleavings: usize,
-    /// In how many of them a statement had to wait.
+    /// The number of orders in which a statement waited.
     pub n_waited: usize,
-    /// The orders after which something did not hold, with what it was.
+    /// The orders with a violation, and the violation.
     pub violations: Vec<String>,
 }
 
 impl Pair {
-    /// Carries out every order, with the engine's statements or with a defect.
+    /// Executes every order, with the engine's statements or with a defect.
     ///
     /// # Errors
-    /// Where the database cannot be prepared or asked.
+    /// The database could not be prepared or read.
     pub async fn explore(&self, wrong: Option<Wrong>) -> Result<Explored, sqlx::Error> {
         let (statements, transactions) = match wrong {
             None => (Statements::real(), self.transactions),
@@ -87,7 +90,7 @@ impl Pair {
         Ok(explored)
     }
 
-    /// How many orders there are: the ways to mix sequences of these lengths.
+    /// Returns the number of orders: the ways to interleave sequences of these lengths.
     #[must_use]
     pub fn n_interleavings(transactions: &[&[Step]]) -> usize {
         let mut ways = 1;
@@ -103,7 +106,7 @@ impl Pair {
     }
 }
 
-/// All mixtures of sequences of these lengths, each as the sequence whose turn it is.
+/// All interleavings of sequences of these lengths, each as the sequence of turns.
 fn orders(lengths: &[usize]) -> Vec<Vec<usize>> {
     if lengths.iter().all(|length| *length == 0) {
         return vec![Vec::new()];
@@ -117,7 +120,7 @@ fn orders(lengths: &[usize]) -> Vec<Vec<usize>> {
     all
 }
 
-/// A connection and what its transaction has learned.
+/// A connection, and what its transaction has learned.
 struct Session {
     db: PgConnection,
     pid: i32,
@@ -134,7 +137,7 @@ impl Session {
     }
 }
 
-/// A session between two of its steps, or in the middle of one.
+/// A session between two steps, or inside one.
 enum Turn {
     Idle(Box<Session>),
     Busy {
@@ -142,7 +145,7 @@ enum Turn {
         step: JoinHandle<Box<Session>>,
         waits: bool,
     },
-    /// Only while a value moves from one of the others to the other.
+    /// Only while the value moves from one variant to another.
     Moving,
 }
 
@@ -169,7 +172,7 @@ async fn play(
             if turns.iter().all(|turn| matches!(turn, Turn::Idle(_))) {
                 break;
             }
-            // All that are left wait for one another: the server's detector ends one of them.
+            // All remaining sessions wait for each other. The server's deadlock detector ends one.
             first_of(&mut turns).await;
             continue;
         };
@@ -203,7 +206,7 @@ fn begin(turn: Turn, step: Step, scene: &Scene) -> Turn {
     Turn::Busy { pid, step, waits: false }
 }
 
-/// Waits until a step has ended, or waits for another session itself. False in the latter case.
+/// Waits until a step has ended. Returns false if it waits for another session.
 async fn until_done_or_blocked(
     admin: &mut PgConnection,
     turn: &mut Turn,
@@ -212,7 +215,7 @@ async fn until_done_or_blocked(
     let Turn::Busy { pid, step, waits } = turn else { return Ok(true) };
     let blocked = "select pg_blocking_pids($1) && $2";
     loop {
-        // A step that was waiting is most likely waiting still: asking comes first then.
+        // A step that waited is probably still waiting, so the check comes first.
         let pace = if *waits { Duration::ZERO } else { PACE };
         if let Ok(ended) = tokio::time::timeout(pace, &mut *step).await {
             *turn = idle(ended);
@@ -242,8 +245,8 @@ fn idle(ended: Result<Box<Session>, tokio::task::JoinError>) -> Turn {
     Turn::Idle(ended.unwrap_or_else(|error| unreachable!("a step panicked: {error}")))
 }
 
-/// Ends whatever is open on a connection.
+/// Ends an open transaction on a connection.
 async fn roll_back(db: &mut PgConnection) {
-    // Where this fails the connection is lost, and the next statement says so.
+    // If this fails the connection is lost, and the next statement reports it.
     let _ = sqlx::raw_sql("rollback").execute(db).await;
 }

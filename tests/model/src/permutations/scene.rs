@@ -1,4 +1,4 @@
-//! What the database has before an order, and after it.
+//! The database before and after an order.
 
 use runledger::model::settle::SUSPECT;
 use sqlx::{PgConnection, Row};
@@ -7,43 +7,45 @@ use uuid::Uuid;
 use super::steps::Said;
 use crate::statements::{Fence, Node, Statements, Waits};
 
-/// The crashes that a held run has behind it: a suspect's, and one in a trial of its own.
+/// The crashes of a held run: those that made it a suspect, and one in its own trial.
 pub const CRASHES: i32 = SUSPECT + 1;
 
-/// What the database has before.
+/// The database before an order.
 #[derive(Clone, Copy, Debug)]
 pub enum Start {
     /// No run.
     Nothing,
-    /// So many due runs.
+    /// This many due runs.
     Queued(usize),
-    /// Three due runs that need a permit of one resource, which nobody has had before. Run 0 has it, with worker 0 and token 0, where that is said.
+    /// Three due runs that need a permit of one resource, which no run had before.
     Wanting {
-        /// Whether run 0 has it.
+        /// Whether run 0 has the permit, with worker 0 and token 0.
         is_taken: bool,
     },
-    /// Run 0, which worker 0 holds by token 0. It has [`CRASHES`] behind it.
+    /// Worker 0 holds run 0 with token 0. The run has [`CRASHES`] crashes.
     Held,
-    /// As `Held`, and the worker has been declared dead.
+    /// Like `Held`, and the worker is marked dead.
     Orphaned,
-    /// Run 0, which worker 0 holds by token 0, with so many children that worker 1 holds by token 1.
+    /// Worker 0 holds run 0 with token 0. Worker 1 holds this many children of it with token 1.
     Family(usize),
-    /// As `Family`, and run 0 waits for the last of its children already.
+    /// Like `Family`, and run 0 already waits for all of its children.
     Waiting(usize),
-    /// As `Waiting`, and the wait is over by time.
+    /// Like `Waiting` with one child, and the timeout of the wait has passed.
     Overdue,
-    /// As `Held`, and the pause of run 0 has been asked for.
+    /// Like `Held`, and a pause of run 0 is requested.
     Pausing,
-    /// Run 0 is a graph with three nodes: run 1, which worker 0 holds by token 0, run 2, which needs the success of that, and run 3, a gate.
+    /// Run 0 is a graph with three nodes. Worker 0 holds run 1 with token 0, run 2 needs the
+    /// success of run 1, and run 3 is a gate.
     Graph,
-    /// Run 0 is a graph whose nodes 1 and 2 are held, each by the worker and the token of the number before.
+    /// Run 0 is a graph. Worker 0 holds its node 1 with token 0, and worker 1 holds its node 2 with
+    /// token 1.
     Siblings {
         /// Whether run 3 needs both.
         joined: bool,
     },
 }
 
-/// One order's own runs, workers and tokens.
+/// The runs, workers and tokens of one order.
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub(super) job: String,
@@ -54,7 +56,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Clears the database of the last order and prepares it for the next.
+    /// Clears the data of the last order and prepares the next.
     pub(super) async fn set(db: &mut PgConnection, start: Start) -> Result<Self, sqlx::Error> {
         let statements = Statements::real();
         sqlx::raw_sql(CLEAR).execute(&mut *db).await?;
@@ -129,7 +131,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Run 0 and its children, for the last of which it may wait.
+    /// Creates run 0 and its children. Optionally run 0 waits for all of them.
     async fn family(&self, db: &mut PgConnection, n_children: usize, waits: bool) -> Result<(), sqlx::Error> {
         self.hold(db, 0, 0).await?;
         for child in 1..=n_children {
@@ -161,42 +163,42 @@ pub(super) fn node(run_id: Uuid, name: &'static str, job: &str, n_waits: i32) ->
     Node { run_id, name, job: job.to_owned(), n_waits, hopeless: None }
 }
 
-/// Everything else is found by run, or by job.
+/// Other rows are found by run or by job.
 const CLEAR: &str = "delete from runledger.lease; delete from runledger.worker; delete from runledger.pause";
 
-/// Where a run stands after an order.
+/// The state of a run after an order.
 #[derive(Debug)]
 pub struct RunEnd {
-    /// The tables that have it; one, if all is well.
+    /// The tables with a row of the run. One, if all is well.
     pub places: Vec<String>,
     /// Its terminal state.
     pub outcome: Option<String>,
-    /// The number in the scene of the token that holds it.
+    /// The number of the token that holds it.
     pub token: Option<usize>,
     /// Its attempts.
     pub attempt: Option<i32>,
     /// Its crashes in a row.
     pub crashes: Option<i32>,
-    /// Whether the next heartbeat of somebody says that it is to be cancelled.
+    /// Whether the next heartbeat reports its cancellation to a worker.
     pub is_told: bool,
-    /// Whether the next heartbeat of somebody says that it is to be paused.
+    /// Whether the next heartbeat reports its pause to a worker.
     pub is_told_to_pause: bool,
-    /// The version of its code, and the one under which it is queued, if it is.
+    /// The version of its code, and the version in its lane if it is queued.
     pub versions: (String, Option<String>),
     /// How many steps it has recorded.
     pub n_steps: i64,
-    /// How many signals it has that no step has taken.
+    /// How many signals no step has taken.
     pub n_signals: i64,
-    /// How many signals it has that a step has taken.
+    /// How many signals a step has taken.
     pub n_taken: i64,
 }
 
-/// The database after an order, and what the transactions were told.
+/// The database after an order, and the answers to the transactions.
 #[derive(Debug)]
 pub struct End {
-    /// The runs that exist, in the order of the scene.
+    /// The existing runs, in the order of the scene.
     pub runs: Vec<RunEnd>,
-    /// The answers, a transaction each.
+    /// The answers, one value per transaction.
     pub said: Vec<Said>,
 }
 
@@ -238,7 +240,8 @@ impl End {
         Ok(Self { runs, said })
     }
 
-    /// What holds for all: no transaction is refused, every run stands in exactly one place; and what holds for these.
+    /// Checks what holds after every order: no statement fails and every run is in exactly one
+    /// table. Then checks `holds`.
     pub(super) fn check(&self, holds: fn(&Self) -> Result<(), String>) -> Result<(), String> {
         if let Some(error) = self.said.iter().find_map(|said| said.error.as_ref()) {
             return Err(error.clone());
@@ -249,7 +252,7 @@ impl End {
         holds(self)
     }
 
-    /// The table in which a run stands.
+    /// Returns the table with the run.
     #[must_use]
     pub fn place(&self, run: usize) -> &str {
         self.runs.get(run).and_then(|run| run.places.first()).map_or("nowhere", String::as_str)

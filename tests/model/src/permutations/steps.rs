@@ -1,4 +1,4 @@
-//! The statements that transactions are made of, each with what it takes from the ones before it.
+//! The statements of a transaction, each with its input from earlier ones.
 
 use runledger::Failure;
 use runledger::FailureKind;
@@ -16,102 +16,105 @@ use crate::statements::{Claimed, Fence, Lease, Node, Statements, Submission, Wai
 /// How an attempt ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending {
-    /// With an output.
+    /// It completes with an output.
     Completes,
-    /// With a failure that is tried again.
+    /// It fails and is retried.
     Fails,
-    /// Cancelled.
+    /// It is cancelled.
     IsCancelled,
-    /// Because it has heard that its run is to be paused.
+    /// It stops for a pause of its run.
     Pauses,
 }
 
-/// One statement. The first of a transaction opens it. Runs, workers and tokens are numbers in the scene.
+/// One statement. The first one opens the transaction. Runs, workers and tokens are numbers in the
+/// scene.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Enqueues run 0, which has a key.
+    /// Enqueues run 0 with an idempotency key.
     Enqueue,
     /// Enqueues a run with an active key.
     EnqueueActive(usize),
-    /// Gives it the key, unless another has it.
+    /// Gives the run its active key, unless another run has it.
     Activate(usize),
-    /// Reads the run that the enqueue met, if it met one.
+    /// Reads the run that already has the key, if there is one.
     Existing,
-    /// A worker claims one due run, with its token.
+    /// A worker claims one due run with its token.
     Claim(usize),
-    /// The same of those that need a permit.
+    /// Like `Claim`, for runs that need a permit.
     ClaimWithPermit(usize),
-    /// The attempt of a token records a step of run 0, for the first time.
+    /// The attempt of a token records a step of run 0 for the first time.
     CheckpointFresh(usize),
-    /// The attempt of a token records a step of run 0, which may be recorded already.
+    /// The attempt of a token records a step of run 0 that may be recorded already.
     Checkpoint(usize),
-    /// The attempt of token 0 records a step of run 0 that can be taken back.
+    /// The attempt of token 0 records a step of run 0 with a compensation.
     CheckpointToUndo,
-    /// Waits for what the attempt of token 0 is writing.
+    /// Waits for concurrent writes of token 0's attempt.
     LockLease,
-    /// The attempt of token 0 lets run 0 begin anew.
+    /// The attempt of token 0 continues run 0 as new.
     ContinueRun,
     /// The attempt of a token ends a run.
     Settle(usize, usize, Ending),
     /// Locks a run.
     LockRun(usize),
-    /// Locks a run, unless another transaction has: then what follows does without the lock, and owes the run a wake-up.
+    /// Locks a run, unless another transaction has locked it. Then the following statements do
+    /// without the lock, and the run is owed a wake-up.
     LockFreeRun(usize),
     /// Locks a run that is owed a wake-up.
     LockOwed(usize),
-    /// Wakes a run that is owed it, where something that it waits for has come.
+    /// Wakes a run that is owed a wake-up, if something that it waits for has come.
     WakeMet(usize),
-    /// The attempt of token 0 parks run 0 until run 1 ends.
+    /// The attempt of token 0 suspends run 0 until run 1 ends.
     Suspend,
-    /// The attempt of token 0 parks run 0 until a signal comes.
+    /// The attempt of token 0 suspends run 0 until a signal comes.
     SuspendForSignal,
     /// Sends run 0 a signal.
     SendSignal,
-    /// The attempt of a token takes a signal of run 0, for the step of that number.
+    /// The attempt of a token takes a signal of run 0 for the step of this number.
     TakeSignal(usize, usize),
-    /// Wakes the parents of a run that was settled in this transaction.
+    /// Wakes the parents of a run that this transaction has settled.
     WakeParents(usize),
-    /// Asks for the cancellation of run 0.
+    /// Requests the cancellation of run 0.
     CancelAsk,
-    /// Takes run 0, to cancel it.
+    /// Cancels run 0 if no worker holds it.
     CancelTake,
-    /// Asks for the pause of run 0.
+    /// Requests the pause of run 0.
     PauseAsk,
-    /// Takes run 0, to pause it.
+    /// Pauses run 0 if no worker holds it.
     PauseTake,
-    /// Lets run 0 go on.
+    /// Resumes run 0.
     Resume,
-    /// Holds a node of the graph, and what it needs, where they are.
+    /// Locks a node of the graph and its dependencies, if they are live.
     AppendLock(usize),
-    /// Looks how that node ended, if it did.
+    /// Reads how that node ended, if it did.
     AppendLook(usize),
-    /// Adds run 4 to the graph, which needs the success of that node, unless one is about to end that was not held.
+    /// Adds run 4 to the graph, with a dependency on the success of that node. Does nothing if a
+    /// live dependency was not locked.
     Append(usize),
-    /// Starts and cancels what the end of a node decides that was settled in this transaction.
+    /// Starts and cancels nodes after the end of a node that this transaction has settled.
     ReleaseNodes(usize),
-    /// Completes run 3, a gate, by a link from before any revocation.
+    /// Completes run 3, a gate, through a link that is older than any revocation.
     GateDecide,
     /// Revokes the links to run 3, a gate.
     GateRevoke,
-    /// Looks whether run 3, a gate, is open.
+    /// Reads whether run 3, a gate, is open.
     GateLook,
     /// The attempt of token 0 records that it starts run 1, a graph.
     NoteGraph,
-    /// Writes that graph, with run 2 as its node.
+    /// Creates that graph, with run 2 as its node.
     WriteGraph,
-    /// Looks what below run 0 is to be cancelled.
+    /// Counts the descendants of run 0 to cancel.
     Below,
-    /// Moves run 0 to another version of its code.
+    /// Pins run 0 to another version of its code.
     Pin,
-    /// Wakes the runs whose wait is over.
+    /// Wakes the runs whose timeout has passed.
     WakeDue,
-    /// Worker 0 asks for its leases.
+    /// Worker 0 reads its leases.
     Held,
-    /// Worker 0 gives back what it was told of and knows nothing of.
+    /// Worker 0 returns the leases that it read and does not know.
     Release,
-    /// A worker asks for the leases of dead ones, and locks them.
+    /// A worker reads and locks the leases of dead workers.
     Orphans,
-    /// It settles them as crashed.
+    /// It settles these runs as crashed.
     Adopt,
     /// Commits.
     Commit,
@@ -119,37 +122,38 @@ pub enum Step {
     Rollback,
 }
 
-/// What the statements of one transaction have answered.
+/// The answers to the statements of one transaction.
 #[derive(Debug, Default)]
 pub struct Said {
-    /// What an enqueue did.
+    /// The result of an enqueue.
     pub submission: Option<Submission>,
-    /// Whether the run that an enqueue met was found.
+    /// Whether the existing run of an enqueue was found.
     pub existing: Option<bool>,
-    /// What a claim gave.
+    /// The claimed runs.
     pub claimed: Vec<Claimed>,
-    /// Whether the fence of a checkpoint, a settlement or a suspension held.
+    /// Whether the fence of a write held.
     pub held: Option<bool>,
-    /// The state in which a cancellation or a pause found the run, where it could do nothing.
+    /// The state of a run that a cancellation or a pause could not affect.
     pub ended: Option<String>,
     /// Whether a signal was sent.
     pub sent: Option<bool>,
-    /// Whether a cancellation or a pause took the run, a step a signal, or a run its key.
+    /// Whether a cancellation or a pause took the run, a step took a signal, or a run got its
+    /// active key.
     pub taken: Option<bool>,
-    /// Whether a resumption found something to do.
+    /// Whether a resume had an effect.
     pub resumed: Option<bool>,
-    /// Whether a run was moved to another version.
+    /// Whether a run was pinned to another version.
     pub moved: Option<bool>,
-    /// How many runs below run 0 are to be cancelled.
+    /// How many descendants of run 0 are to be cancelled.
     pub n_below: Option<usize>,
-    /// How the node ended that an addition needs, if it did.
+    /// How the dependency of an addition ended, if it did.
     pub needed: Option<String>,
-    /// Whether a gate was seen open.
+    /// Whether a gate was open.
     pub is_open: Option<bool>,
     held_nodes: Vec<uuid::Uuid>,
     is_steady: bool,
     is_locked_by_another: bool,
-    /// Why the server refused a statement; nothing of the transaction stands then.
+    /// Why the server refused a statement. The transaction is then rolled back.
     pub error: Option<String>,
     /// Whether the transaction committed.
     pub committed: bool,
@@ -159,7 +163,7 @@ pub struct Said {
 }
 
 impl Step {
-    /// Carries the statement out, unless the transaction has ended before its time.
+    /// Executes the statement, unless the transaction has ended early.
     pub(super) async fn perform(
         self,
         db: &mut PgConnection,
@@ -172,7 +176,7 @@ impl Step {
         }
         if let Err(error) = self.once(db, statements, scene, said).await {
             let code = error.as_database_error().and_then(DatabaseError::code);
-            // A defect that is no SQL at all would show nothing.
+            // A defect that is invalid SQL would show nothing.
             assert!(!code.is_some_and(|code| code.starts_with("42")), "{self:?}: {error}");
             said.error = Some(error.to_string());
             said.over = true;
@@ -346,7 +350,7 @@ impl Step {
                     said.held = Some(statements.settle(db, lease.fence, &settlement).await?);
                 }
             }
-            // Two statements: between them nothing can be seen of leases that are locked.
+            // Two statements: nobody sees the locked leases between them.
             Self::Adopt => {
                 for lease in said.leases.clone() {
                     let progressed = statements.progressed(db, lease.fence.run_id).await?;

@@ -1,4 +1,4 @@
-//! How runs come to be there, and to be claimed.
+//! The statements that enqueue and claim runs.
 
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -11,13 +11,13 @@ impl Statements {
         self.enqueue_with(db, run_id, job, None).await
     }
 
-    /// Enqueues one run that has an active key, which it is not given yet.
+    /// Enqueues one run with an active key, which [`activate`](Self::activate) gives it.
     pub async fn enqueue_active(&self, db: &mut PgConnection, run_id: Uuid, job: &str) -> Result<Submission> {
         let options = format!(r#"{{"active_key":{{"job":"{job}","key":"key"}}}}"#);
         self.enqueue_with(db, run_id, job, Some(options)).await
     }
 
-    /// Gives a run its active key. False where another one has it.
+    /// Gives a run its active key. Returns false if another run has the key.
     pub async fn activate(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
         let row = self.query("activate").bind(vec![run_id]).fetch_one(db).await?;
         Ok(row.try_get::<Vec<Uuid>, _>("refused")?.is_empty())
@@ -61,7 +61,7 @@ impl Statements {
         rows.iter().map(claimed).collect()
     }
 
-    /// Enqueues one run that needs a permit of a resource, which has the name of its job.
+    /// Enqueues one run that needs a permit of a resource with the name of its job.
     pub async fn enqueue_wanting(
         &self,
         db: &mut PgConnection,
@@ -71,7 +71,7 @@ impl Statements {
         self.enqueue_with(db, run_id, job, Some(format!(r#"{{"resource":"{job}"}}"#))).await
     }
 
-    /// Claims one due run of a job that needs a permit of that resource, if there is one.
+    /// Claims one due run of a job that needs a permit of that resource, if a permit is free.
     pub async fn claim_with_permit(
         &self,
         db: &mut PgConnection,

@@ -1,5 +1,5 @@
-//! The model and the store: random traces of the model, carried out with the engine's statements on a real database. After every action both say the same
-//! of the run, its lease, its counters, its steps and its workers.
+//! The model and the store agree: the engine's statements execute random traces of the model on a
+//! real database. After every action both report the same run, lease, counters, steps and workers.
 
 mod follower;
 mod traces;
@@ -17,7 +17,7 @@ fn kind(action: Action) -> String {
     format!("{action:?}").split('(').next().unwrap_or_default().to_owned()
 }
 
-/// Carries out all traces; the kinds of actions in them, and how many runs have ended.
+/// Executes all traces. Returns the kinds of their actions, and how many runs have ended.
 async fn carry_out(statements: Statements) -> (BTreeSet<String>, usize) {
     let mut follower = Follower::new(statements).await;
     let mut seen: BTreeSet<String> = BTreeSet::new();
@@ -65,7 +65,7 @@ async fn the_store_does_what_the_model_says() {
     assert!(n_ended > 0, "no run ended");
 }
 
-/// Or the traces would show nothing.
+/// Shows that the traces detect a defect.
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn a_store_with_a_defect_does_not() {

@@ -1,4 +1,5 @@
-//! The engine's statements on a real database: random traces of the model, and every order of two transactions.
+//! The engine's statements on a real database: random traces of the model, and every order of
+//! concurrent transactions.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

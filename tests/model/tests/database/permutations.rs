@@ -1,6 +1,8 @@
-//! Each pair of transactions in every order of their statements: with the engine's statements everything holds, with a defect it does not.
+//! Concurrent transactions in every order of their statements. With the engine's statements every
+//! expectation holds. With a defect it does not.
 //!
-//! A pair is an entry here: what the database has before, the statements of each transaction, what must hold, and a defect that must show.
+//! Each test has the database before, the statements of each transaction, an expectation, and a
+//! defect that must violate it.
 
 mod graphs;
 mod waits;
@@ -17,7 +19,7 @@ use Step::{
     WakeDue, WakeParents,
 };
 
-/// A settlement by this statement that asks for no token.
+/// A settlement by this statement that does not check the token.
 const fn without_fence(statement: &'static str) -> Wrong {
     Wrong::Text(Edit {
         statement,
@@ -26,7 +28,7 @@ const fn without_fence(statement: &'static str) -> Wrong {
     })
 }
 
-/// Explores a pair, with and without the defect.
+/// Explores the transactions, with and without the defect.
 async fn explore(pair: Pair, wrong: Wrong) {
     let explored = pair.explore(None).await.unwrap();
     println!(
@@ -88,7 +90,7 @@ async fn two_claims_of_one_run_give_it_once() {
     explore(pair, Wrong::Text(kept)).await;
 }
 
-/// A permit that nobody holds is taken whoever has taken it since.
+/// Takes a free permit even if another transaction has taken it since.
 const BLIND: Wrong = Wrong::Text(Edit {
     statement: "claim_with_permit",
     old: "\n    where permit.token = (select last_token from free where free.resource = permit.resource and free.number = permit.number)",
@@ -149,7 +151,7 @@ async fn a_late_release_takes_no_run_from_the_worker_that_has_claimed_it_since()
     explore(pair, without_fence("settle")).await;
 }
 
-/// No step is recorded behind the claim of a later attempt, and what was recorded counts.
+/// No step is recorded after the claim of a later attempt, and a recorded step counts.
 fn is_recorded_in_time(end: &End) -> Result<(), String> {
     let run = &end.runs[0];
     expect((run.n_steps == 1) == (end.said[0].held == Some(true)), "a lost step", end)?;
@@ -230,7 +232,8 @@ async fn a_run_that_completes_while_it_is_cancelled_is_completed() {
     explore(pair, Wrong::Text(taken)).await;
 }
 
-/// A cancellation takes place at once, or with the next heartbeat: of the worker that holds the run, or of any where nobody does.
+/// A cancellation happens at once, or with the next heartbeat: of the run's worker, or of any
+/// worker if the run is unclaimed.
 fn is_cancelled_or_told(end: &End) -> Result<(), String> {
     let run = &end.runs[0];
     expect(run.outcome.as_deref() == Some("cancelled") || run.is_told, "nobody hears of it", end)
@@ -261,7 +264,8 @@ async fn a_run_that_goes_back_to_its_queue_while_it_is_cancelled_is_cancelled() 
         .await;
 }
 
-/// A pause takes place at once, or with the next heartbeat: of the worker that holds the run, or of any where nobody does.
+/// A pause happens at once, or with the next heartbeat: of the run's worker, or of any worker if
+/// the run is unclaimed.
 fn is_paused_or_told(end: &End) -> Result<(), String> {
     let told = end.runs[0].is_told_to_pause;
     expect(end.place(0) == "paused" || told, "nobody hears of it", end)
@@ -276,7 +280,7 @@ async fn a_run_that_is_claimed_while_it_is_paused_is_paused() {
         transactions: &[&[LockRun(0), PauseAsk, PauseTake, Commit], &[Claim(0), Commit]],
         holds: is_paused_or_told,
     };
-    // As if it were enough to have asked.
+    // Deletes the request even if the run was not paused.
     let too_early = Edit {
         statement: "pause_take",
         old: "    using taken\n    where pause.run_id = taken.run_id",
@@ -331,7 +335,8 @@ async fn a_run_that_is_resumed_while_its_worker_pauses_it_goes_on() {
         start: Start::Pausing,
         transactions: &[&[LockRun(0), Resume, Commit], &[Settle(0, 0, Pauses), Commit]],
         holds: |end| {
-            // Whoever resumes a run that is paused between its look and its write looks again.
+            // If the pause happens between the read and the write of the resume, its caller tries
+            // again.
             let resumed = end.said[0].resumed == Some(true);
             expect(resumed != (end.place(0) == "paused"), "the resumption was lost", end)
         },
@@ -477,7 +482,8 @@ async fn a_step_that_is_recorded_while_its_run_is_cancelled_is_undone_or_not_rec
     explore(pair, unlocked).await;
 }
 
-/// A run stands in the lanes of the version that it is of, and is of another if and only if it was moved.
+/// A run is queued in the lanes of its own version, and its version changes exactly if it was
+/// moved.
 fn is_of_one_version(end: &End) -> Result<(), String> {
     let (version, queued) = &end.runs[0].versions;
     expect(queued.as_ref().is_none_or(|queued| queued == version), "queued under another version", end)?;

@@ -1,4 +1,5 @@
-//! Draining with much else in the tables: a long queue, a long history, jobs that nobody serves; and one transaction that brings many.
+//! Draining while the tables also hold a long queue, a long history and jobs that no worker serves;
+//! and one transaction that enqueues many jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +20,8 @@ use crate::work::{NOTE, connect, execute, now, until};
 
 const OTHER_QUEUE: &str = "other";
 
-/// Drains `--jobs` of `--jobs` and `--queued`, so that so many stay queued; meanwhile fresh jobs of a higher priority are timed, and
-/// afterwards fresh jobs of another queue whose worker has nothing else.
+/// Drains `--jobs` of `--jobs` + `--queued` runs and times fresh jobs of a higher priority during
+/// the drain. Then times fresh jobs of another queue, on a worker that serves only that queue.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, queued) = (arguments.count("jobs", 50_000), arguments.count("queued", 20_000));
     let (finished, unknown) = (arguments.count("finished", 0), arguments.count("unknown", 0));
@@ -70,7 +71,7 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
         .noting("latency: fresh jobs of a higher priority meanwhile, and of another queue afterwards"))
 }
 
-/// One transaction enqueues all, while a worker waits.
+/// One transaction enqueues all jobs while a worker is idle.
 pub async fn one_transaction(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, concurrency) = (arguments.count("jobs", 10_000), arguments.count("concurrency", 512));
     let db = client(url, 10).await?;

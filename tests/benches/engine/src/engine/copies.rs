@@ -1,4 +1,4 @@
-//! Rows that the engine would have made, in numbers that nobody wants to wait for: copies of a run that it did make, under ids of their own.
+//! Fills tables fast: copies the rows of a run that the engine made, under new ids.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use uuid::Uuid;
 use crate::Res;
 use crate::work::execute;
 
-/// How many runs a statement copies.
 const BATCH: usize = 20_000;
 
-/// Copies the rows that a run has in these tables `n` times, as [`rows`] does; then the tables are vacuumed and analysed.
+/// Calls [`rows`], then vacuums and analyses.
 pub async fn make(connection: &mut PgConnection, run: Uuid, tables: &[&str], n: usize) -> Res<()> {
     rows(connection, run, tables, n).await?;
     execute(connection, "vacuum analyze").await
 }
 
-/// Copies the rows that a run has in these tables `n` times. The one that makes a run visible to workers should come last.
+/// Copies the rows of a run in `tables` `n` times. List the table that makes a run visible to
+/// workers last.
 pub async fn rows(connection: &mut PgConnection, run: Uuid, tables: &[&str], n: usize) -> Res<()> {
     let mut statements = Vec::new();
     for table in tables {
@@ -38,7 +38,8 @@ pub async fn rows(connection: &mut PgConnection, run: Uuid, tables: &[&str], n: 
     Ok(())
 }
 
-/// The first instant at which one of the copies is due, as the database writes it, and how long until then; an error where that is over.
+/// Returns when the first copy falls due, as database text, and how long until then. Fails if that
+/// time has passed.
 pub async fn due(connection: &mut PgConnection) -> Res<(String, Duration)> {
     let query = "select min(ready_at)::text, (extract(epoch from min(ready_at) - clock_timestamp()) * 1000)::bigint from runledger.ready";
     let (due, left): (String, i64) = sqlx::query_as(query).fetch_one(connection).await?;

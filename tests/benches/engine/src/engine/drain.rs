@@ -1,4 +1,4 @@
-//! Draining no-op jobs that were enqueued ahead, with history kept and every write fenced.
+//! Drains no-op jobs that were enqueued before. History is stored and every write is fenced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::arguments::Arguments;
 use crate::line::Line;
 use crate::work::{Costs, NOTE, connect, execute, until};
 
-/// Counts bodies, and tells when the last has run.
+/// Counts bodies and notifies when the last one has run.
 #[derive(Debug)]
 pub struct Tally {
     left: AtomicUsize,
@@ -22,19 +22,17 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Expects `n` bodies.
     pub fn of(n: usize) -> Arc<Self> {
         Arc::new(Self { left: AtomicUsize::new(n), all: Notify::new() })
     }
 
-    /// A body has run.
     pub fn count(&self) {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.all.notify_one();
         }
     }
 
-    /// All have run.
+    /// Waits until all bodies have run.
     pub async fn all(&self) {
         self.all.notified().await;
     }
@@ -47,7 +45,7 @@ pub async fn no_op(user_id: u64, note: &str, #[inject] tally: &Arc<Tally>) -> Re
     Ok(())
 }
 
-/// From the start of one worker until the database says that all jobs have ended.
+/// Measures from the start of one worker until the database shows every job as completed.
 pub async fn measure(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, concurrency) = (arguments.count("jobs", 100_000), arguments.count("concurrency", 1024));
     let db = client(url, 10).await?;

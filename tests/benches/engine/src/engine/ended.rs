@@ -1,4 +1,4 @@
-//! The database's word on when runs ended.
+//! Durations by the database's clock.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use sqlx::PgConnection;
 
 use crate::Res;
 
-/// The time from an instant of the database's clock until the `n`-th run of a job after it was recorded as completed; an error where fewer were.
+/// The time from `since` until the `n`-th run of a job was recorded as completed. Fails if fewer
+/// completed.
 pub async fn nth(connection: &mut PgConnection, job: &str, since: &str, n: usize) -> Res<Duration> {
     let query = "select count(*), coalesce((extract(epoch from max(finished_at) - $2::timestamptz) * 1000000)::bigint, 0)
                  from (

@@ -1,4 +1,4 @@
-//! Enqueueing, one by one, in the caller's transaction, and in batches.
+//! Enqueues one by one, in the caller's transaction, and in batches.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub async fn nobody_serves(user_id: u64, note: &str) -> Result<()> {
 
 const COUNT: &str = "select count(*) from runledger.run join runledger.ready using (run_id)";
 
-/// Each call in a transaction of its own.
+/// Enqueues each call in its own transaction.
 pub async fn single(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, clients) = (arguments.count("jobs", 20_000), arguments.count("clients", 32));
     let db = client(url, clients).await?;
@@ -35,7 +35,7 @@ pub async fn single(url: &str, arguments: &Arguments) -> Res<Line> {
     Ok(Line::rate(WHO, "enqueue", arguments, jobs, took))
 }
 
-/// Each call with a row of the application in its transaction.
+/// Enqueues each call in a transaction that also inserts an application row.
 pub async fn in_transaction(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, clients) = (arguments.count("jobs", 20_000), arguments.count("clients", 32));
     let db = client(url, clients).await?;
@@ -60,7 +60,7 @@ pub async fn in_transaction(url: &str, arguments: &Arguments) -> Res<Line> {
     Ok(Line::rate(WHO, "enqueue-tx", arguments, jobs, took))
 }
 
-/// Batches from one client.
+/// Enqueues batches from one client.
 pub async fn bulk(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, batch) = (arguments.count("jobs", 100_000), arguments.count("batch", 1000));
     let db = client(url, 4).await?;

@@ -1,4 +1,4 @@
-//! What an idle worker asks of the server.
+//! The load that an idle worker puts on the server.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::arguments::Arguments;
 use crate::line::Line;
 use crate::work::{Costs, NOTE, connect, sessions, until};
 
-/// After this time every session has told what it did before it was idle.
+/// After this time every session has reported its earlier work to the statistics.
 const SETTLES: Duration = Duration::from_secs(12);
 
-/// Transactions a second of one worker with nothing to do, each of one statement, and its connections.
+/// Transactions per second of one idle worker (one statement each), and its connections.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let seconds = arguments.count("seconds", 60);
     let db = client(url, arguments.count("connections", 10)).await?;

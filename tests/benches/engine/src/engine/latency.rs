@@ -1,4 +1,4 @@
-//! From the call of enqueue to the first line of the body.
+//! The latency from the enqueue call to the first line of the body.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub async fn starts(user_id: usize, note: &str, #[inject] begun: &Starts) -> Res
     Ok(())
 }
 
-/// Which jobs are enqueued, and how far apart.
+/// Which jobs are enqueued, and at what interval.
 #[derive(Debug)]
 pub struct Pace {
     pub pause: Duration,
@@ -35,7 +35,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Enqueues until the end, and gives how long each job took to begin.
+    /// Enqueues until `end`, and returns the latency of each job.
     pub async fn keep(&self, db: &Db, begun: &Starts, end: impl Future<Output = ()>) -> Res<Vec<Duration>> {
         pace::keep(self.pause, begun, end, |n| {
             let call = starts(n, NOTE).priority(self.priority).queue(self.queue);
@@ -46,7 +46,7 @@ impl Pace {
     }
 }
 
-/// At `--rate` a second; at rate 0 each 20 ms, to an idle worker.
+/// Enqueues at `--rate` per second. Rate 0 means one job per 20 ms to an idle worker.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (rate, seconds) = (arguments.get("rate", 0), arguments.get("seconds", 10));
     let db = client(url, 32).await?;

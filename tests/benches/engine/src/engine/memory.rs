@@ -1,4 +1,4 @@
-//! What a worker process weighs: idle, and with many workflows under way.
+//! The memory of a worker process: idle, and with many workflows in progress.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use crate::arguments::Arguments;
 use crate::line::Line;
 use crate::work::{NOTE, connect, until};
 
-/// Whether this process keeps workflows in the middle.
+/// Whether workflows in this process stop at the middle step.
 #[derive(Debug)]
 pub struct Held(pub bool);
 
-/// The steps before and after the one that is held.
+/// The number of steps before the middle step, and after it.
 pub const HALF: usize = 5;
 
-/// Half of its steps, then one that never ends in a process that holds, then the other half.
+/// In a process with `Held(true)` the middle step never ends.
 #[workflow]
 pub async fn held(wf: &Wf, #[inject] hold: &Held) -> Result<()> {
     for n in 0..HALF {
@@ -38,14 +38,14 @@ pub async fn held(wf: &Wf, #[inject] hold: &Held) -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many workflows stand in the middle.
+/// Waits until `workflows` workflows have reached the middle step.
 pub async fn until_held(url: &str, workflows: usize) -> Res<()> {
     let mut connection = connect(url).await?;
     until(&mut connection, "select count(*) from runledger.lease", workflows).await?;
     until(&mut connection, "select count(*) from runledger.step", workflows * HALF).await
 }
 
-/// The resident memory of a worker process, idle and with `--workflows` under way.
+/// Measures the resident memory of a worker process, idle and with `--workflows` in progress.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let workflows = arguments.count("workflows", 512);
     let db = client(url, 4).await?;

@@ -1,4 +1,5 @@
-//! Worker processes: this program again, as `bench worker`, so that they can be killed, counted and weighed.
+//! Worker processes: this program as `bench worker`, so that a measurement can kill and count them
+//! and read their memory.
 
 use std::process::Stdio;
 
@@ -14,19 +15,18 @@ use super::sleepers::sleeps;
 use crate::Res;
 use crate::arguments::Arguments;
 
-/// What a worker process says when it takes runs.
+/// The line that a worker process prints once it claims runs.
 const READY: &str = "ready";
 
 /// A worker process. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Its number among the workers of the database.
     pub worker_id: i64,
 }
 
 impl Process {
-    /// Starts one, and waits until it takes runs.
+    /// Starts a process and waits until it claims runs.
     pub async fn start(url: &str, settings: &[(&str, usize)]) -> Res<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("worker").env("DATABASE_URL", url);
@@ -41,19 +41,19 @@ impl Process {
         Ok(Self { child, worker_id: number.trim().parse()? })
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills the process with SIGKILL.
     pub async fn kill(mut self) -> Res<()> {
         Ok(self.child.kill().await?)
     }
 
-    /// Ends it as its parent's end does: no run is left behind.
+    /// Closes the process's input, which makes it shut down gracefully.
     pub async fn stop(mut self) -> Res<()> {
         drop(self.child.stdin.take());
         let ended = self.child.wait().await?;
         if ended.success() { Ok(()) } else { Err(format!("a worker process ended with {ended}").into()) }
     }
 
-    /// Its resident memory, in MiB.
+    /// The resident memory, in MiB.
     pub fn memory(&self) -> Res<f64> {
         let pid = self.child.id().ok_or("the worker process has ended")?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -62,7 +62,7 @@ impl Process {
     }
 }
 
-/// The worker process itself: serves until its parent goes away.
+/// Runs as a worker process until the parent closes the pipe.
 #[expect(clippy::print_stdout, reason = "the parent waits for the line")]
 pub async fn serve(url: &str, arguments: &Arguments) -> Res<()> {
     let timings = if arguments.get("fast", 0) == 1 { Timings::FAST } else { Timings::DEFAULT };

@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 use crate::line::Line;
 use crate::work::{NOTE, connect, number, until};
 
-/// No-op jobs that fall due together, when all processes are there and wait.
+/// Measures no-op jobs that all fall due at once, after every process has started and is idle.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (processes, jobs) = (arguments.count("processes", 4), arguments.count("jobs", 100_000));
     let concurrency = arguments.count("concurrency", 512);

@@ -1,4 +1,5 @@
-//! A worker process is killed in the middle of its workflows: how long until they go on elsewhere, and until they have ended.
+//! Kills a worker process in the middle of its workflows. Measures how long until another process
+//! has claimed and completed them.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use crate::arguments::Arguments;
 use crate::line::Line;
 use crate::work::{connect, now, number, until};
 
-/// A second process takes over; with `--restart 1` one that starts afterwards under the name of the killed one.
+/// A second process reclaims the workflows. With `--restart 1` a new process with the name of the
+/// killed one does.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (workflows, fast) = (arguments.count("workflows", 256), arguments.count("fast", 0));
     let restart = arguments.get("restart", 0) == 1;

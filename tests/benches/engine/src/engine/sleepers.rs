@@ -1,4 +1,4 @@
-//! Many sleeping workflows that fall due together.
+//! Many sleeping workflows that fall due at once.
 
 use std::time::Duration;
 
@@ -11,10 +11,9 @@ use crate::arguments::Arguments;
 use crate::line::Line;
 use crate::work::{NOTE, connect, until};
 
-/// How many sleepers are made in a second at least, on a slow machine.
+/// Sleepers created per second, at least, on a slow machine.
 const MADE_A_SECOND: u64 = 15_000;
 
-/// A step, a sleep, and the end.
 #[workflow]
 pub async fn sleeps(wf: &Wf, seconds: u64) -> Result<usize> {
     let noted = wf.step("note", || async { Ok::<_, Error>(NOTE.to_owned()) }).await?;
@@ -22,7 +21,8 @@ pub async fn sleeps(wf: &Wf, seconds: u64) -> Result<usize> {
     Ok(noted.len())
 }
 
-/// The memory of a worker process without and with `--runs` sleepers, and how fast they wake, claimed and completed.
+/// Measures the memory of a worker process without and with `--runs` sleepers, and how fast it
+/// wakes, claims and completes them.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (runs, concurrency) = (arguments.count("runs", 1_000_000), arguments.count("concurrency", 512));
     let seconds = arguments.get("ahead", 10 + runs as u64 / MADE_A_SECOND);

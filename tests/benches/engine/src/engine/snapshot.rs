@@ -1,4 +1,5 @@
-//! Draining while a snapshot holds vacuum back: by one worker process that runs on, or by one that starts anew for each round.
+//! Drains while an open snapshot blocks vacuum: with one long-running worker process, or with a new
+//! one per round.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::line::Line;
 use crate::pinned::{Contender, Sizes, rate};
 use crate::work::{NOTE, connect, now, until};
 
-/// With `--fresh 1` each round has a worker of its own, whose first look meets what every one before it left dead in the index of the queue.
+/// With `--fresh 1` each round starts a new worker. Its first scan reads all dead index entries
+/// that earlier rounds left in the queue.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let sizes = Sizes::of(arguments);
     let ahead = Duration::from_secs(arguments.get("ahead", sizes.ahead()));
@@ -37,10 +39,9 @@ struct Workers<'u> {
     connection: PgConnection,
     concurrency: usize,
     ahead: Duration,
-    /// How many jobs there have been.
+    /// Jobs enqueued so far.
     n: usize,
     is_fresh: bool,
-    /// The one that runs now.
     running: Option<Process>,
 }
 

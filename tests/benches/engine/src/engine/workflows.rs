@@ -1,4 +1,4 @@
-//! Workflows of some steps: many at once, and one alone.
+//! Workflows of several steps: many at once, and one alone.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +24,7 @@ async fn steps_in_a_row(wf: &Wf, steps: usize, #[inject] tally: &Arc<Tally>) -> 
 
 const DONE: &str = "select count(*) from runledger.outcome where state = 'completed'";
 
-/// Whole workflows: enqueue, claim, steps, settlement.
+/// Measures whole workflows: enqueue, claim, steps, outcome.
 pub async fn many(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
     let (workflows, concurrency) = (arguments.count("workflows", 5000), arguments.count("concurrency", 256));
     let steps = arguments.count("steps", 10);
@@ -54,7 +54,7 @@ pub async fn many(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
         .with("commits", after.transactions_each(before, n)))
 }
 
-/// The steps of one workflow, one after the other, with nothing beside it.
+/// Measures the steps of one workflow, one after the other, on an otherwise idle system.
 pub async fn one(url: &str, arguments: &Arguments) -> Res<Line> {
     let steps = arguments.count("steps", 2000);
     let db = client(url, 10).await?;
@@ -62,7 +62,8 @@ pub async fn one(url: &str, arguments: &Arguments) -> Res<Line> {
     steps_in_a_row(1).enqueue(&db).await?.result().await?;
     let run = steps_in_a_row(steps).enqueue(&db).await?;
     run.result().await?;
-    // From the first record to the last, by the database: the claim and the settlement are not the steps.
+    // From the first recorded step to the last, by the database: excludes the claim and the
+    // outcome.
     let mut connection = connect(url).await?;
     let span = "select (extract(epoch from max(recorded_at) - min(recorded_at)) * 1000000)::bigint from runledger.step where run_id = $1";
     let micros: i64 = sqlx::query_scalar(span).bind(run.id()).fetch_one(&mut connection).await?;

@@ -1,4 +1,4 @@
-//! Claims and settlements of a hundred, with fences and history, and nothing else.
+//! Claims and settles batches of 100, fenced and with history, and does nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +14,11 @@ use crate::arguments::Arguments;
 use crate::line::Line;
 use crate::work::{Costs, connect, execute, now, payload};
 
-/// On which channel a commit is announced.
+/// The channel that announces a commit.
 pub const CHANNEL: &str = "bare";
 
-// One probe a row, as in the engine: a free join is turned round by a plan that was made while the table was empty, and then walks all that is dead.
+// `offset 0` forces one index probe per row, as in the engine. Without it, a plan made on the empty
+// table reverses the join and then scans every dead row.
 const CLAIM: &str = "
     with due as (select ctid from bare.ready where queue = 'q' and priority = 0 and (ready_at, id) > ($1::text::timestamptz, $2) and ready_at <= now()
         order by queue, priority, ready_at, id limit 100 for update skip locked),
@@ -34,10 +35,10 @@ const SETTLE: &str = "
     gone as (delete from bare.lease where ctid = any (array(select ctid from held)) returning id)
     insert into bare.outcome (id, state, output) select id, 'completed', '{}' from gone returning id";
 
-/// How many rows fill a table in one commit where its costs are not measured.
+/// Rows per commit when the cost of filling is not measured.
 const FILL: usize = 20_000;
 
-/// What a claim took.
+/// The rows of one claim.
 pub struct Batch {
     pub ids: Vec<Uuid>,
     token: Uuid,
@@ -45,18 +46,16 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Settles all of it.
     pub async fn settle(self, connection: &mut PgConnection) -> Res<usize> {
         Ok(sqlx::query(SETTLE).bind(self.ids).bind(self.token).fetch_all(connection).await?.len())
     }
 }
 
-/// One connection that claims from a remembered position, and settles.
+/// A connection that claims from a cursor, and settles.
 pub struct Claimer {
     connection: PgConnection,
     at: String,
     last: Uuid,
-    /// Whether the recorded steps are read too.
     with_steps: bool,
 }
 
@@ -70,12 +69,12 @@ impl Claimer {
         Self { with_steps: true, ..self }
     }
 
-    /// Claims from the very start again: what commits late may be due before what was claimed.
+    /// Resets the cursor: a row that commits late may be due before rows already claimed.
     pub fn rewind(&mut self) {
         (self.at, self.last) = ("-infinity".to_owned(), Uuid::nil());
     }
 
-    /// Takes a hundred at most; none where nothing is due.
+    /// Claims at most 100 rows. `None` if no row is due.
     pub async fn claim(&mut self) -> Res<Option<Batch>> {
         let token = Uuid::now_v7();
         let claim = sqlx::query(CLAIM).bind(&self.at).bind(self.last).bind(token).bind(self.with_steps);
@@ -86,7 +85,8 @@ impl Claimer {
         Ok(Some(Batch { ids, token, rows }))
     }
 
-    /// Claims and settles until that many are done or nothing is left; gives how many were.
+    /// Claims and settles until `most` rows are done or none is left. Returns how many were
+    /// settled.
     pub async fn drain(&mut self, most: usize) -> Res<usize> {
         let mut done = 0;
         while done < most {
@@ -96,13 +96,13 @@ impl Claimer {
         Ok(done)
     }
 
-    /// Ends its session, which then has told the server what it cost.
+    /// Closes the session, which then reports its cost to the statistics.
     async fn close(self) -> Res<()> {
         Ok(self.connection.close().await?)
     }
 }
 
-/// Everything by one connection, or by so many.
+/// Drains over `--connections` connections.
 pub async fn drain(url: &str, arguments: &Arguments) -> Res<Line> {
     match arguments.count("connections", 1) {
         1 => alone(url, "drain", arguments).await,
@@ -110,7 +110,7 @@ pub async fn drain(url: &str, arguments: &Arguments) -> Res<Line> {
     }
 }
 
-/// Everything by one connection.
+/// Drains over one connection.
 pub async fn alone(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
     let jobs = arguments.count("jobs", 100_000);
     let made = Costs::of(url).await?;
@@ -134,7 +134,7 @@ pub async fn alone(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> 
         .noting("claims and settlements of 100, one connection, no bodies"))
 }
 
-/// Part of a longer queue by one connection, with much else in the tables.
+/// Drains part of a longer queue over one connection, while the tables hold many other rows.
 pub async fn of_backlog(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, queued) = (arguments.count("jobs", 50_000), arguments.count("queued", 20_000));
     let (finished, unknown) = (arguments.count("finished", 0), arguments.count("unknown", 0));
@@ -156,7 +156,7 @@ pub async fn of_backlog(url: &str, arguments: &Arguments) -> Res<Line> {
     Ok(Line::rate(WHO, "backlog", arguments, done, took).noting(notes))
 }
 
-/// One transaction brings all, and announces it to a claimer that waits.
+/// One transaction inserts all rows and notifies a waiting claimer.
 pub async fn one_transaction(url: &str, arguments: &Arguments) -> Res<Line> {
     let jobs = arguments.count("jobs", 10_000);
     let (mut claimer, mut listener) = (Claimer::open(url).await?, PgListener::connect(url).await?);
@@ -182,7 +182,7 @@ pub async fn one_transaction(url: &str, arguments: &Arguments) -> Res<Line> {
         .noting("a notification, then claims and settlements of 100, one connection, no bodies; from the commit until the first is settled, and the last"))
 }
 
-/// Everything by as many connections as there are processes elsewhere.
+/// Drains over as many connections as the engine's figure has processes.
 pub async fn processes(url: &str, arguments: &Arguments) -> Res<Line> {
     by_many(url, "processes", arguments.count("processes", 4), arguments).await
 }
@@ -211,7 +211,7 @@ async fn by_many(url: &str, figure: &str, connections: usize, arguments: &Argume
         .noting("claims and settlements of 100, one connection each, in one process, no bodies"))
 }
 
-/// A connection with the settings of the limit's sessions.
+/// Opens a connection with the session settings of the limits.
 pub async fn session(url: &str) -> Res<PgConnection> {
     let mut connection = connect(url).await?;
     execute(&mut connection, SESSION).await?;
@@ -227,7 +227,7 @@ async fn fill(url: &str, jobs: usize, batch: usize) -> Res<()> {
     Ok(connection.close().await?)
 }
 
-/// Sends a statement that makes rows for the ids `$1`, with the payload `$2`.
+/// Runs a statement that inserts rows for the ids `$1` with the payload `$2`.
 pub async fn rows(connection: &mut PgConnection, statement: &'static str, n: usize, batch: usize) -> Res<()> {
     for first in (0..n).step_by(batch) {
         let ids: Vec<Uuid> = (first..(first + batch).min(n)).map(|_| Uuid::now_v7()).collect();

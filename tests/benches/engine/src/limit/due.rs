@@ -1,4 +1,4 @@
-//! Rows that fall due together: while a snapshot is held, and as many as there are sleepers.
+//! Rows that fall due at once: while a snapshot is held, and as many as there are sleepers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,13 +16,12 @@ use crate::line::Line;
 use crate::pinned::{Contender, Sizes, rate};
 use crate::work::{connect, execute, payload};
 
-/// How many rows fill a table in one commit.
 const FILL: usize = 20_000;
 
-/// How many sleepers are made in a second at least, on a slow machine.
+/// Sleepers created per second, at least, on a slow machine.
 const MADE_A_SECOND: u64 = 15_000;
 
-/// Between two claims of which the first found nothing.
+/// The pause after a claim that found nothing.
 const POLL: Duration = Duration::from_millis(2);
 
 const MAKE: &str = "
@@ -30,7 +29,7 @@ const MAKE: &str = "
     step as (insert into bare.step (run_id, key, output) select id, 'note', $2::text::json from run where $4)
     insert into bare.ready (queue, priority, ready_at, id) select 'q', 0, $3::text::timestamptz, id from run";
 
-/// One claimer runs on, as in a worker process.
+/// One claimer runs all the time, as in a worker process.
 pub async fn snapshot(url: &str, arguments: &Arguments) -> Res<Line> {
     let sizes = Sizes::of(arguments);
     let ahead = arguments.get("ahead", sizes.ahead());
@@ -54,7 +53,7 @@ pub async fn snapshot(url: &str, arguments: &Arguments) -> Res<Line> {
 struct Bare {
     connection: PgConnection,
     ahead: u64,
-    /// How many jobs there have been.
+    /// Jobs inserted so far.
     n: usize,
     done: Arc<AtomicUsize>,
     worker: JoinHandle<Res<()>>,
@@ -99,7 +98,8 @@ impl Contender for Bare {
     }
 }
 
-/// Runs with a recorded step that fall due together, claimed with it and settled.
+/// Runs with a recorded step fall due at once. The limit claims them with that step and settles
+/// them.
 pub async fn sleepers(url: &str, arguments: &Arguments) -> Res<Line> {
     let runs = arguments.count("runs", 1_000_000);
     let mut connection = session(url).await?;
@@ -118,14 +118,14 @@ pub async fn sleepers(url: &str, arguments: &Arguments) -> Res<Line> {
         .noting("claims, with the step of each, and settlements of 100, one connection, no bodies"))
 }
 
-/// The instant so many seconds from now, by the database's clock.
+/// The instant `seconds` from now, by the database's clock.
 async fn after(connection: &mut PgConnection, seconds: u64) -> Res<String> {
     let query = "select (clock_timestamp() + make_interval(secs => $1))::text";
     let seconds = i32::try_from(seconds)?;
     Ok(sqlx::query_scalar(query).bind(f64::from(seconds)).fetch_one(connection).await?)
 }
 
-/// How long until an instant; an error where it is over.
+/// The time until `due`. Fails if it has passed.
 async fn left(connection: &mut PgConnection, due: &str) -> Res<Duration> {
     let query = "select (extract(epoch from $1::text::timestamptz - clock_timestamp()))::float8";
     let left: f64 = sqlx::query_scalar(query).bind(due).fetch_one(connection).await?;
@@ -142,7 +142,7 @@ async fn make(connection: &mut PgConnection, due: &str, n: usize, with_steps: bo
     Ok(())
 }
 
-/// From an instant until the last of so many that ended after it.
+/// The time from `since` until the last of `n` rows was settled. Fails if another number was.
 async fn ended(connection: &mut PgConnection, since: &str, n: usize) -> Res<Duration> {
     let query = "select count(*), (extract(epoch from max(finished_at) - $1::text::timestamptz))::float8
                  from bare.outcome where finished_at >= $1::text::timestamptz";

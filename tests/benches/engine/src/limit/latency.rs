@@ -1,5 +1,6 @@
-//! From the call of an insert to what was claimed in another session: told of it by a notification where nothing else happens, and looking each
-//! millisecond where jobs come all the time, because commits that notify wait for one another.
+//! The latency from an insert call to the claim in another session. On an idle system a
+//! notification wakes the claimer. Under load the claimer polls each millisecond, because commits
+//! that notify wait for each other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +18,10 @@ use crate::line::Line;
 use crate::pace::{self, Starts};
 use crate::work::{connect, payload, until};
 
-/// As many as the engine's clients have.
+/// The same number as the engine's clients.
 const CLIENTS: usize = 32;
 
-/// Batches that are claimed and not yet settled.
+/// At most this many claimed batches wait for settlement.
 const UNSETTLED: usize = 64;
 
 const ENQUEUE: &str = "
@@ -28,10 +29,10 @@ const ENQUEUE: &str = "
     ready as (insert into bare.ready (queue, priority, id) values ('q', 0, $1))
     select case when $4 then pg_notify($3, '') end";
 
-/// Between two claims where jobs come all the time.
+/// The pause between two claims under load.
 const POLL: Duration = Duration::from_millis(1);
 
-/// At `--rate` a second; at rate 0 each 20 ms.
+/// Inserts at `--rate` per second. Rate 0 means one row per 20 ms.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (rate, seconds) = (arguments.get("rate", 0), arguments.get("seconds", 10));
     let begun = Starts::default();
@@ -66,7 +67,8 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     Ok(Line::latency(WHO, "latency", arguments, waits, took).noting(notes))
 }
 
-/// Claims whatever there is, at each notification or after each pause. It never remembers a position: what commits late may be due before what was claimed.
+/// Claims all due rows at each notification or after each pause. It keeps no cursor: a row that
+/// commits late may be due before rows already claimed.
 async fn claim(
     mut claimer: Claimer,
     mut listener: Option<PgListener>,

@@ -1,10 +1,10 @@
-//! The machine and the server on which a report was made.
+//! Describes the machine and the server of a report.
 
 use sqlx::PgConnection;
 
 use crate::Res;
 
-/// What whoever reads the figures must know of the machine.
+/// Describes the processor, the memory, and the server's version and settings.
 pub async fn describe(connection: &mut PgConnection) -> Res<String> {
     let version: String = sqlx::query_scalar("show server_version").fetch_one(&mut *connection).await?;
     let mut settings = Vec::new();
@@ -28,12 +28,12 @@ pub async fn describe(connection: &mut PgConnection) -> Res<String> {
     ))
 }
 
-/// Today, by the server.
+/// Today's date, by the server.
 pub async fn date(connection: &mut PgConnection) -> Res<String> {
     Ok(sqlx::query_scalar("select to_char(now(), 'YYYY-MM-DD')").fetch_one(connection).await?)
 }
 
-/// The first value of this name in a file of `name: value` lines.
+/// The first value of `name` in a file of `name: value` lines.
 fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())

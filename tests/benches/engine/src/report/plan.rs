@@ -1,4 +1,4 @@
-//! What is measured, with which sizes, by whom, and what is to be reached.
+//! The plan: the figures, with their sizes, contenders and targets.
 
 mod figures;
 
@@ -9,11 +9,11 @@ use super::table::shown;
 use super::target::Target;
 pub use figures::PLAN;
 
-/// What a report of hundredths has less of.
+/// The parameters that a smoke report divides by 100.
 const SIZES: [&str; 8] =
     ["--jobs", "--workflows", "--steps", "--runs", "--queued", "--finished", "--unknown", "--seconds"];
 
-/// Which of a line's numbers is the figure.
+/// Which number of a line is the figure's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     Rate,
@@ -22,69 +22,62 @@ pub enum Value {
     Named(&'static str),
 }
 
-/// How large a report is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     Full,
     Quick,
-    /// A hundredth of everything: whether all of it runs, and nothing else.
+    /// One hundredth of every size: shows only that every figure runs.
     Smoke,
 }
 
-/// One figure of the report.
 #[derive(Debug)]
 pub struct Figure {
-    /// Its name, and that of its plot.
+    /// Also the name of its plot.
     pub name: &'static str,
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub program: &'static str,
-    /// What it is, in a few words, with the names of sizes in braces.
+    /// A short description, with the names of sizes in braces.
     pub title: &'static str,
-    /// The unit of its value.
     pub unit: &'static str,
-    /// Which number it is.
     pub value: Value,
-    /// Whether less is better.
     pub less: bool,
-    /// Other numbers that stand beside it, with their headings.
+    /// Further numbers for the table, with their headings.
     pub beside: &'static [(&'static str, Value)],
-    /// What is asked of everybody.
+    /// The arguments of every contender.
     pub arguments: &'static [&'static str],
-    /// What is asked instead in a quick report.
+    /// The arguments that replace them in a quick or smoke report.
     pub quick: &'static [&'static str],
-    /// Who is measured.
     pub runs: &'static [Run],
-    /// In how many rounds at most.
+    /// At most this many rounds measure the figure.
     pub rounds: usize,
-    /// Whether all are measured at the same time, each on a database of its own: what they wait for costs nothing.
+    /// Whether all contenders run at the same time, each on its own database. For figures whose
+    /// contenders mostly wait.
     pub together: bool,
-    /// How long one measurement may take.
+    /// The time limit of one measurement.
     pub limit: Duration,
-    /// What is to be reached.
     pub targets: &'static [Target],
-    /// Whether the table of the project's README has it.
+    /// Whether the figure is in the README's table.
     pub headline: bool,
 }
 
-/// One contender.
 #[derive(Debug)]
 pub struct Run {
-    /// Its name in the report: one may stand there with two settings.
+    /// Its name in the report. A contender with two settings has two names.
     pub name: &'static str,
-    /// Its name on the command line.
     pub who: &'static str,
-    /// What is asked of it alone: where both are given, it overrules the figure's.
+    /// Arguments for this contender only. They override the figure's.
     pub arguments: &'static [&'static str],
 }
 
 impl Figure {
-    /// Whether it is about a snapshot that somebody holds.
+    /// Whether the figure holds a snapshot.
     pub fn holds(&self) -> bool {
         self.program.starts_with("snapshot")
     }
 
-    /// The arguments of one run. The last of a name counts, so what is asked of one contender alone holds in every mode.
+    /// The arguments of one run. The last value of a name counts, so a contender's own arguments
+    /// apply in every mode.
     pub fn arguments(&self, run: &Run, mode: Mode) -> Vec<String> {
         let quick = if mode == Mode::Full { &[] } else { self.quick };
         let mut arguments: Vec<String> =
@@ -102,7 +95,7 @@ impl Figure {
         arguments
     }
 
-    /// What it is, with the sizes in the place of their names: those that were measured, or else those of this mode.
+    /// The title with the sizes filled in: the measured ones, or else those of `mode`.
     pub fn heading(&self, mode: Mode, entries: &[Entry]) -> String {
         let own = Run { name: "runledger", who: "runledger", arguments: &[] };
         let mut text = self.title.to_owned();
@@ -122,24 +115,23 @@ impl Figure {
         text
     }
 
-    /// Its contenders in a round: each begins one further, so that nobody is always the first on a fresh server, or behind the same other.
+    /// The contenders in the order of a round. Each round begins with the next contender, so that
+    /// none always runs first on a fresh server or always after the same other.
     pub fn turns(&self, round: usize) -> impl Iterator<Item = &Run> {
         let first = (round - 1) % self.runs.len().max(1);
         self.runs[first..].iter().chain(&self.runs[..first])
     }
 }
 
-/// The figures that no report has in more rounds than these.
+/// The figures that are measured in at most `rounds` rounds.
 pub fn in_rounds(rounds: usize) -> impl Iterator<Item = &'static str> {
     PLAN.iter().filter(move |figure| figure.rounds == rounds).map(|figure| figure.name)
 }
 
-/// The contenders of a figure in their order.
 pub fn whos(figure: &Figure) -> impl Iterator<Item = &'static str> + '_ {
     figure.runs.iter().map(|run| run.name)
 }
 
-/// The figure of this name.
 pub fn figure(name: &str) -> Option<&'static Figure> {
     PLAN.iter().find(|figure| figure.name == name)
 }

@@ -1,4 +1,4 @@
-//! A plot of bars as SVG, without a library: rectangles and text.
+//! Draws bar plots as SVG, without a library.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ const VALUE: f64 = 110.0;
 const ROW: f64 = 30.0;
 const HEAD: f64 = 34.0;
 
-/// One bar a contender; the engine's own is dark.
+/// Draws one bar per contender. The engine's bar is dark.
 pub fn bars(figure: &Figure, mode: Mode, entries: &[Entry]) -> String {
     let values: Vec<(&str, f64)> = whos(figure)
         .filter_map(|who| Some((who, median(entries, figure.name, who, figure.value)?)))

@@ -1,4 +1,4 @@
-//! The results as they stand in `results.jsonl`: a head that says of which report they are, then a line each measurement.
+//! The results in `results.jsonl`: a head that describes the report, then one line per measurement.
 
 use std::fs;
 use std::io::Write;
@@ -11,24 +11,24 @@ use crate::Res;
 use crate::build::Build;
 use crate::line::Line;
 
-/// Of which report the results are.
+/// Describes the report that the results belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub mode: Mode,
     pub rounds: usize,
-    /// When it began.
+    /// The day on which the report started.
     pub date: String,
-    /// The machine, the server, and its settings.
+    /// The machine, the server and its settings.
     pub machine: String,
-    /// What was measured; none where an older program wrote it.
+    /// The measured build. `None` in files of older programs.
     #[serde(default)]
     pub build: Option<Build>,
-    /// For how many seconds a snapshot was held, where that was said.
+    /// The `--hold` seconds, if given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<u64>,
 }
 
-/// One measurement, or why there is none.
+/// One measurement, or the reason for its failure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     pub round: usize,
@@ -38,15 +38,15 @@ pub struct Entry {
     pub line: Option<Line>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
-    /// How many seconds it took with all that is not timed: the database, the filling.
+    /// The duration in seconds, including the untimed parts: creating and filling the database.
     #[serde(default)]
     pub took: f64,
-    /// When it was measured, where that was after the report it stands in.
+    /// The day of the measurement, if `--only` took it after the report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<String>,
 }
 
-/// A measurement that the report is to have.
+/// A measurement that the report still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub round: usize,
@@ -63,7 +63,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// What the file has; none where there is no file, or an older program wrote it. A last line that was cut off is left out.
+    /// Reads the file. Returns `None` without a file, or if an older program wrote it. Skips an
+    /// incomplete last line.
     pub fn read(path: &Path) -> Option<Self> {
         let text = fs::read_to_string(path).ok()?;
         let (head, rest) = text.split_once('\n')?;
@@ -71,14 +72,14 @@ impl Results {
         Some(Self { path: path.to_owned(), head: serde_json::from_str(head).ok()?, entries })
     }
 
-    /// Begins anew.
+    /// Starts an empty file.
     pub fn begin(path: &Path, head: Head) -> Res<Self> {
         let results = Self { path: path.to_owned(), head, entries: Vec::new() };
         results.write()?;
         Ok(results)
     }
 
-    /// Adds a measurement, and appends it to the file.
+    /// Adds a measurement and appends it to the file.
     pub fn add(&mut self, entry: Entry) -> Res<()> {
         let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
         writeln!(file, "{}", serde_json::to_string(&entry)?)?;
@@ -86,13 +87,13 @@ impl Results {
         Ok(())
     }
 
-    /// Drops what is to be measured again, and what was cut off.
+    /// Removes the figures that are measured again, and an incomplete last line.
     pub fn forget(&mut self, wanted: &[Wanted]) -> Res<()> {
         self.entries.retain(|entry| !wanted.iter().any(|wanted| wanted.figure == entry.figure));
         self.write()
     }
 
-    /// What is still to be measured for these figures, in the order of the report.
+    /// The measurements that these figures still lack, in the report's order.
     pub fn missing(&self, only: &[String]) -> Vec<Wanted> {
         let mut all = wanted(self.head.rounds, only);
         all.retain(|wanted| {
@@ -104,7 +105,7 @@ impl Results {
         all
     }
 
-    /// Writes the whole file, in one step: a report that is killed meanwhile loses nothing.
+    /// Replaces the whole file in one step, so that a killed report loses nothing.
     fn write(&self) -> Res<()> {
         let mut text = serde_json::to_string(&self.head)? + "\n";
         for entry in &self.entries {
@@ -116,7 +117,8 @@ impl Results {
     }
 }
 
-/// All measurements of these figures (of all where none is named), figure by figure in each round, one contender after the other.
+/// All measurements of these figures (of every figure if `only` is empty), by round, figure and
+/// contender.
 pub fn wanted(rounds: usize, only: &[String]) -> Vec<Wanted> {
     let mut all = Vec::new();
     for round in 1..=rounds {
@@ -130,7 +132,7 @@ pub fn wanted(rounds: usize, only: &[String]) -> Vec<Wanted> {
     all
 }
 
-/// Whether a word of the command line names a figure: itself, or the family before its hyphen.
+/// Whether a command-line word names a figure: its full name, or its family before a hyphen.
 fn names(word: &str, figure: &str) -> bool {
     figure.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
@@ -142,7 +144,7 @@ pub mod tests {
     use super::*;
     use crate::arguments::Arguments;
 
-    /// An entry with a value for everything.
+    /// An entry with a number for every value.
     pub fn measured(round: usize, figure: &str, who: &str, value: f64) -> Entry {
         let mut line = Line::named(who, figure, &Arguments::default(), 1, Duration::from_secs(1));
         (line.rate, line.p50_ms, line.p99_ms) = (Some(value), Some(value), Some(value * 10.0));

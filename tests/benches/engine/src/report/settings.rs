@@ -1,4 +1,4 @@
-//! What was asked for on the command line.
+//! The command line of a report.
 
 use std::path::PathBuf;
 
@@ -6,37 +6,36 @@ use super::plan::{Mode, PLAN};
 use super::results::{Head, Results, Wanted, wanted};
 use crate::Res;
 
-/// How often everything is measured, where nobody says.
+/// The default number of rounds of a full report.
 const ROUNDS: usize = 3;
 
-/// How a report is made.
 #[derive(Debug, clap::Args)]
 pub struct Settings {
     /// Measure small sizes once, in about an hour
     #[arg(long)]
     quick: bool,
-    /// Measure next to nothing, to see that it works
+    /// Measure tiny sizes once, only to see that everything runs
     #[arg(long, conflicts_with = "quick")]
     smoke: bool,
-    /// Measure everything so often
+    /// Number of rounds [default: 3; 1 with `--quick` or `--smoke`]
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
     /// Measure these figures, or families of figures, again
     #[arg(long, value_name = "FIGURE", num_args = 1.., value_parser = known)]
     pub only: Vec<String>,
-    /// Write it there
+    /// Folder for the page, the plots and the results
     #[arg(long, value_name = "PATH", default_value = "docs/benchmarks")]
     pub folder: PathBuf,
-    /// Write the short table there
+    /// File whose benchmark table to rewrite
     #[arg(long, value_name = "PATH", default_value = "README.md")]
     pub readme: PathBuf,
-    /// Hold a snapshot for so many seconds
+    /// Hold snapshots for this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub hold: Option<u64>,
-    /// Leave the results that are there behind
+    /// Discard existing results and start over
     #[arg(long)]
     anew: bool,
-    /// The program that measures the peers; where it is built, it is found
+    /// Program that measures the peers [default: found where cargo builds it]
     #[arg(long, value_name = "PATH")]
     pub peers: Option<PathBuf>,
 }
@@ -51,7 +50,7 @@ fn known(figure: &str) -> Result<String, String> {
 }
 
 impl Settings {
-    /// Finds the program that measures the peers, where it was not named and is built.
+    /// Finds the program that measures the peers, unless it was named.
     pub fn find_peers(&mut self) -> Res<()> {
         let own = PathBuf::from("tests/benches/peers/target/release/runledger-peers");
         let beside = std::env::current_exe()?.with_file_name("runledger-peers");
@@ -60,7 +59,6 @@ impl Settings {
         Ok(())
     }
 
-    /// How large a report is asked for.
     pub fn mode(&self) -> Mode {
         match (self.smoke, self.quick) {
             (true, _) => Mode::Smoke,
@@ -69,14 +67,18 @@ impl Settings {
         }
     }
 
-    /// In how many rounds.
     pub fn rounds(&self) -> usize {
         self.rounds.unwrap_or(if self.mode() == Mode::Full { ROUNDS } else { 1 })
     }
 
-    /// The results to add to, and what to measure. Single figures are measured again into the results that there are, with their sizes. A whole
-    /// report goes on where it was interrupted, if it was the same on the same machine; otherwise it begins anew. It does not go on with another
-    /// build: half of it would be about other programs.
+    /// Returns the results to add to, and what to measure.
+    ///
+    /// - `--only` measures figures again into the existing results, with the sizes of those
+    ///   results.
+    /// - A whole report continues an interrupted one of the same mode, rounds, hold and machine.
+    ///   Otherwise it starts over.
+    /// - A whole report fails if the interrupted one used another build: half of it would describe
+    ///   other programs.
     pub fn results(&self, head: Head) -> Res<(Results, Vec<Wanted>)> {
         let path = self.folder.join("results.jsonl");
         let is_same = |old: &Head| {

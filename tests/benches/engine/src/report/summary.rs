@@ -1,4 +1,4 @@
-//! The table of the project's README: a row a figure, with its ratios and what became of its targets.
+//! The README's table: one row per figure, with its ratios and whether it meets its targets.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::Res;
 const BEGIN: &str = "<!-- benchmarks -->";
 const END: &str = "<!-- /benchmarks -->";
 
-/// The text with the table between its markers made anew.
+/// Replaces the table between the markers.
 pub fn insert(readme: &str, head: &Head, entries: &[Entry]) -> Res<String> {
     let missing =
         || format!("the README needs the lines `{BEGIN}` and `{END}`, between which the table stands");

@@ -1,4 +1,4 @@
-//! The page of tables.
+//! The report's page of tables.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ What is not met, by how far and why, as measured: [decision 0006](../decisions/0
 
 ";
 
-/// The parameters that say how much work a value is of.
+/// The parameters that give the amount of work behind a value.
 const AMOUNTS: [&str; 4] = ["jobs", "workflows", "steps", "runs"];
 
 const COMMANDS: &str = "
@@ -61,7 +61,6 @@ are not fenced. The limit of `workflows` has no enqueue, claim or settlement; th
 - **1,000 a second** are more than `underway` runs. `dbos` starts them in the process that enqueues them.
 ";
 
-/// The whole page.
 pub fn page(head: &Head, entries: &[Entry]) -> String {
     let mut page = format!("{HEAD}{}\n\n{}", made(head), rounds(entries));
     for figure in PLAN {
@@ -86,7 +85,7 @@ pub fn page(head: &Head, entries: &[Entry]) -> String {
     page + COMMANDS
 }
 
-/// How long the rounds took, and what is in some of them only.
+/// How long the rounds took, and which figures are in only some of them.
 fn rounds(entries: &[Entry]) -> String {
     let last = entries.iter().map(|entry| entry.round).max().unwrap_or_default();
     let minutes: Vec<String> =
@@ -109,7 +108,7 @@ fn seconds(entries: &[Entry], round: usize) -> f64 {
     PLAN.iter().map(of).sum()
 }
 
-/// When and on what the figures were made.
+/// The commit, date, machine and size of the report.
 pub fn made(head: &Head) -> String {
     let size = match head.mode {
         Mode::Full => "",
@@ -165,14 +164,14 @@ fn table(figure: &Figure, entries: &[Entry]) -> String {
     text
 }
 
-/// How many times the other's value our own is. Nothing is a multiple of nothing.
+/// The engine's value divided by another contender's. Empty if that contender's value is zero.
 pub fn ratio(entries: &[Entry], figure: &Figure, who: &str) -> String {
     let times = times(entries, (figure.name, "runledger"), (figure.name, who), figure.value);
     times.filter(|times| times.is_finite()).map_or_else(String::new, shown)
 }
 
-/// How many times the other's value one value is, each a figure and who: the median over the rounds that have both. A machine that is faster in one round than in
-/// another moves both alike.
+/// The median over the rounds of one value divided by another, each named by figure and contender.
+/// Only rounds with both values count. A faster machine in one round changes both values alike.
 pub fn times(entries: &[Entry], one: (&str, &str), other: (&str, &str), value: Value) -> Option<f64> {
     let of = |(figure, who): (&str, &str), round: usize| {
         let here = entries.iter().filter(|entry| entry.round == round);
@@ -183,7 +182,7 @@ pub fn times(entries: &[Entry], one: (&str, &str), other: (&str, &str), value: V
     middle((1..=last).filter_map(|round| Some(of(one, round)? / of(other, round)?)).collect())
 }
 
-/// Of how much work another's value is, where that is not as much as our own.
+/// A contender's amount of work, if it differs from the engine's.
 fn of_other_size(entries: &[Entry], figure: &str, who: &str) -> String {
     let size = |who: &str, name: &str| {
         let mut of_who = entries.iter().filter(|entry| entry.figure == figure && entry.who == who);
@@ -196,7 +195,7 @@ fn of_other_size(entries: &[Entry], figure: &str, who: &str) -> String {
     others.collect()
 }
 
-/// With which sizes and settings.
+/// The parameters and notes of each contender.
 fn remarks(of_figure: &[&Entry]) -> String {
     let mut text = String::new();
     let mut seen = Vec::new();
@@ -214,7 +213,7 @@ fn remarks(of_figure: &[&Entry]) -> String {
     format!("\n{text}")
 }
 
-/// When a figure was measured again, and of which commit; none where it is of the report.
+/// The date and commit if `--only` measured the figure again after the report.
 pub fn again(entries: &[Entry], figure: &str) -> Option<String> {
     let entry = entries.iter().find(|entry| entry.figure == figure && entry.again.is_some())?;
     let commits = entries.iter().filter(|entry| entry.figure == figure);
@@ -223,7 +222,6 @@ pub fn again(entries: &[Entry], figure: &str) -> Option<String> {
     Some(format!("measured again, by itself, on {}{of}", entry.again.as_deref()?))
 }
 
-/// The median of a number over the rounds.
 pub fn median(entries: &[Entry], figure: &str, who: &str, value: Value) -> Option<f64> {
     middle(values(entries, figure, who, value).collect())
 }
@@ -264,14 +262,14 @@ pub fn failure<'e>(entries: &'e [Entry], figure: &str, who: &str) -> Option<&'e 
     of_who.find_map(|entry| entry.failed.as_deref())
 }
 
-/// A contender, with the version of a peer.
+/// A contender, with its version if it is a peer.
 pub fn name(entries: &[Entry], figure: &str, who: &str) -> String {
     let mut of_who = entries.iter().filter(|entry| entry.figure == figure && entry.who == who);
     match (who, of_who.find_map(|entry| entry.line.as_ref())) {
         ("limit", _) => "the limit".to_owned(),
         (_, Some(line)) if line.who == "limit" => format!("the {who}"),
         ("runledger", _) => "**Runledger**".to_owned(),
-        // A name may go on behind that of the crate, with a setting.
+        // The contender's name may append a setting to the crate's name.
         (_, Some(line)) => {
             format!("`{}` {}{}", line.who, line.version, who.strip_prefix(&*line.who).unwrap_or_default())
         }
@@ -279,7 +277,7 @@ pub fn name(entries: &[Entry], figure: &str, who: &str) -> String {
     }
 }
 
-/// A number as a person reads it: whole ones with their thousands apart, small ones with three digits that say something.
+/// Formats a number: thousands separated, small numbers with up to three significant digits.
 pub fn shown(value: f64) -> String {
     let digits = match value.abs() {
         0.0 => 0,
@@ -357,7 +355,7 @@ mod tests {
         let mut entries = [round(1, 100.0, 50.0), round(2, 300.0, 180.0), round(3, 200.0, 110.0)].concat();
         let drain = figure("drain").unwrap();
         assert_eq!(ratio(&entries, drain, "limit"), "0.55");
-        // A round that lacks one of the two says nothing.
+        // Rounds without both values do not count.
         entries.push(measured(4, "drain", "runledger", 1.0));
         assert_eq!(ratio(&entries, drain, "limit"), "0.55");
         assert_eq!(ratio(&[measured(1, "drain", "limit", 0.0), entries[1].clone()], drain, "limit"), "");

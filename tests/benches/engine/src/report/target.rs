@@ -1,25 +1,24 @@
-//! What is to be reached, and whether it was.
+//! The targets, and whether a report meets them.
 
 use super::plan::{Figure, Value, figure};
 use super::results::Entry;
 use super::table::{median, shown, times};
 
-/// What a figure is to reach.
+/// A target for a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
-    /// The value itself.
+    /// A bound on the figure's value.
     AtLeast(f64),
     AtMost(f64),
-    /// Another number of the same lines, by what it is called.
+    /// A bound on another number of the same lines, with its label.
     BesideAtMost(&'static str, Value, f64),
-    /// So many times another contender's value, where more is better.
+    /// At least this multiple of another contender's value. Only for figures where more is better.
     OfWho(&'static str, f64),
-    /// So many times the engine's own value of another figure.
+    /// At least this multiple of the engine's own value of another figure.
     OfFigure(&'static str, f64),
 }
 
 impl Target {
-    /// In words.
     pub fn text(&self, of: &Figure) -> String {
         match *self {
             Self::AtLeast(least) => format!("≥ {} {}", shown(least), of.unit),
@@ -30,7 +29,7 @@ impl Target {
         }
     }
 
-    /// Whether it was reached; none where it cannot be said.
+    /// Whether the target is met. `None` if a value is missing.
     pub fn met(&self, of: &Figure, entries: &[Entry]) -> Option<bool> {
         let own = |figure: &Figure, value| median(entries, figure.name, "runledger", value);
         match *self {
@@ -49,12 +48,12 @@ impl Target {
     }
 }
 
-/// A ratio: a whole one as a multiple, another as a part.
+/// Formats a whole ratio as a multiple, others as a fraction.
 fn share(ratio: f64) -> String {
     if ratio.fract() == 0.0 { format!("{ratio:.0} ×") } else { shown(ratio) }
 }
 
-/// The targets of a figure in words, each with what became of it.
+/// Formats the targets of a figure, each with its verdict.
 pub fn sentence(of: &Figure, entries: &[Entry]) -> Option<String> {
     let each = of.targets.iter().map(|target| {
         let verdict = match target.met(of, entries) {

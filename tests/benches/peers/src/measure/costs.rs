@@ -1,4 +1,4 @@
-//! What a job, or a step, costs the server.
+//! The cost of a job or a step to the server.
 
 use std::{
     sync::Arc,
@@ -10,12 +10,12 @@ use tokio::time::sleep;
 use super::{TOLD, fill, workflows};
 use crate::{Result, database::Database, figure::Outcome, peer::Peer, process::Process};
 
-/// After this time the sessions of a process that was killed are gone, and have told it too.
+/// After this time the sessions of a killed process have ended and reported their work.
 const ENDED: Duration = Duration::from_secs(1);
-/// Between two questions to the database, each of which is one of the commits that are counted.
+/// The pause between two queries. Each query is one of the counted commits.
 const RARELY: Duration = Duration::from_millis(100);
 
-/// What a database has cost until now, asked after a pause in which every session tells it.
+/// A database's costs so far, read after a pause in which every session reports them.
 #[derive(Clone, Copy)]
 struct Costs {
     wal: u64,
@@ -29,21 +29,20 @@ impl Costs {
         Ok(Self { wal, transactions })
     }
 
-    /// Bytes and commits since then, for each of `n`.
+    /// WAL bytes and commits per unit since `before`.
     fn each(self, before: Self, n: u64) -> (f64, f64) {
         let each = |count: u64| count as f64 / n as f64;
         (each(self.wal - before.wal), each(self.transactions - before.transactions))
     }
 }
 
-/// What jobs cost.
 pub async fn jobs<P: Peer>(peer: &Arc<P>, database: &mut Database, url: &str, jobs: u64) -> Result<Outcome> {
     let made = database.wal().await?;
     fill(peer, database, jobs).await?;
     let enqueued = (database.wal().await? - made) as f64 / jobs as f64;
     database.settle().await?;
     let before = Costs::told(database, url, TOLD).await?;
-    // In a process of its own, whose end stops its polling, and makes its sessions tell at once.
+    // Killing a separate process stops its polling, and its sessions report at once.
     let began = Instant::now();
     let worker = Process::start(false).await?;
     let took = database.completed_elsewhere(jobs, RARELY).await? - began;
@@ -57,7 +56,6 @@ pub async fn jobs<P: Peer>(peer: &Arc<P>, database: &mut Database, url: &str, jo
         .with("commits", commits))
 }
 
-/// What the steps of whole workflows cost.
 pub async fn steps<P: Peer>(
     peer: &Arc<P>,
     database: &mut Database,

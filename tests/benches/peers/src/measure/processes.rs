@@ -1,4 +1,4 @@
-//! Worker processes that share the work, that are weighed, and that are killed.
+//! Worker processes that share work, that wait while their memory is read, and that are killed.
 
 use std::{
     sync::Arc,
@@ -7,10 +7,10 @@ use std::{
 
 use crate::{Result, database::Database, figure::Outcome, peer::Peer, process::Process};
 
-/// Between two questions to the database, where the time is the figure.
+/// The pause between two queries, if the duration is the figure.
 const OFTEN: Duration = Duration::from_millis(2);
 
-/// From the commit of all jobs until they are complete.
+/// Measures from the commit of all jobs until they are complete.
 pub async fn share<P: Peer>(
     peer: &Arc<P>,
     database: &mut Database,
@@ -26,7 +26,7 @@ pub async fn share<P: Peer>(
     Ok(Outcome::rate(jobs, took))
 }
 
-/// Idle, and with so many workflows under way.
+/// Measures memory, idle and with `workflows` workflows in progress.
 pub async fn memory<P: Peer>(peer: &Arc<P>, database: &mut Database, workflows: u64) -> Result<Outcome> {
     let began = Instant::now();
     let process = Process::start(true).await?;
@@ -37,7 +37,7 @@ pub async fn memory<P: Peer>(peer: &Arc<P>, database: &mut Database, workflows: 
     Ok(Outcome::named(workflows, began.elapsed()).with("idle_mib", idle).with("busy_mib", busy))
 }
 
-/// Killed, and started again.
+/// Kills a process and starts it again.
 pub async fn recovery<P: Peer>(peer: &Arc<P>, database: &mut Database, workflows: u64) -> Result<Outcome> {
     let doomed = Process::start(true).await?;
     peer.enqueue_held(workflows, database).await?;

@@ -1,4 +1,5 @@
-//! One worker that runs on, before a snapshot is taken, after it was held for a while under load, and after it was given up.
+//! One worker runs all the time: before a snapshot, after holding it under load, and after its
+//! release.
 
 use std::{
     sync::Arc,
@@ -17,10 +18,10 @@ use crate::{
     peer::Peer,
 };
 
-/// The load while a snapshot is held comes in so many parts a second.
+/// Batches per second of the load under the snapshot.
 const PARTS: u64 = 10;
 
-/// The medians of the rounds before, under the snapshot, and after it.
+/// Measures the medians of the rounds before the snapshot, under it, and after it.
 pub async fn snapshot<P: Peer>(
     peer: &Arc<P>,
     database: &mut Database,
@@ -61,7 +62,6 @@ pub async fn snapshot<P: Peer>(
         .with("loaded", loaded as f64))
 }
 
-/// The median of the rates of some rounds.
 async fn median<P: Peer>(
     peer: &Arc<P>,
     database: &mut Database,

@@ -1,4 +1,4 @@
-//! `apalis-postgres`: jobs in `apalis.jobs`.
+//! `apalis-postgres`: stores jobs in `apalis.jobs`.
 
 use std::{future::Future, time::Duration};
 
@@ -15,7 +15,8 @@ use crate::{
     peer::Peer,
 };
 
-/// "Larger batches can improve throughput by reducing the number of queue operations" (`Config::batch_size`); the default is 10.
+/// The default is 10. "Larger batches can improve throughput by reducing the number of queue
+/// operations" (`Config::batch_size`).
 const BATCH: usize = 5_000;
 const POLLING: Duration = Duration::from_millis(10);
 
@@ -49,8 +50,9 @@ impl Peer for Apalis {
         let clients = if let Figure::Enqueue { clients, .. } = figure { clients } else { 16 };
         let pool = pool(url, clients).await?;
         PostgresStorage::setup(&pool).await?;
-        // `Config::lock_tasks`, "Whether tasks should be locked while being processed", is one more write a job; the fetch has written
-        // its `lock_by` already. `Config::persist_results` stays on: without it no completion is ever written.
+        // `Config::lock_tasks` ("Whether tasks should be locked while being processed") costs one
+        // more write per job, although the fetch has already written `lock_by`.
+        // `Config::persist_results` stays on: without it no completion is ever written.
         let config = Config::default().queue("jobs");
         let config = match figure {
             Figure::Idle { .. } => config,
@@ -83,8 +85,8 @@ impl Peer for Apalis {
     }
 
     async fn work(&self, concurrency: u64) -> Result<JoinHandle<Result<()>>> {
-        // README.md, "Pubsub listener example", which polls beside the notifications too. Without that a job was now and then found only
-        // by the next heartbeat, 30 s later.
+        // Polls beside the notifications, as README.md does in "Pubsub listener example". Without
+        // polling, a job was occasionally found only by the next heartbeat, 30 s later.
         let backend = self.storage.clone().with_pubsub();
         if let Figure::Idle { .. } = self.figure {
             let worker =
@@ -92,7 +94,7 @@ impl Peer for Apalis {
             return Ok(tokio::spawn(async move { Ok(worker.run().await?) }));
         }
         let backend = backend.poll_with_interval(POLLING);
-        // Without `parallelize(tokio::spawn)`: a task for each body that does nothing only costs.
+        // Without `parallelize(tokio::spawn)`: a task per empty body only adds cost.
         let worker =
             WorkerBuilder::new("worker").backend(backend).concurrency(concurrency as usize).build(job);
         Ok(tokio::spawn(async move { Ok(worker.run().await?) }))

@@ -1,4 +1,5 @@
-//! `dbos`: workflows in `dbos.workflow_status`, their steps in `dbos.operation_outputs`. A job is a workflow without steps.
+//! `dbos`: stores workflows in `dbos.workflow_status` and steps in `dbos.operation_outputs`. A job
+//! is a workflow without steps.
 
 use std::{
     future::{Future, pending},
@@ -18,25 +19,28 @@ use crate::{
     peer::Peer,
 };
 
-/// The step in the middle, and how many there are before it and behind it.
+/// The middle step, and the number of steps before and after it.
 const HELD: &str = "hold";
 const HALF: u64 = 5;
 const QUEUE: &str = "jobs";
-/// `Config::max_connections` is 10 unless told otherwise; 16 ran the most workflows of 5, 10, 16 and 32.
+/// `Config::max_connections` is 10 by default. Of 5, 10, 16 and 32, 16 ran the most workflows.
 const CONNECTIONS: u64 = 16;
-/// "How often this queue is polled when it is quiet", a second unless told otherwise (`QueueOptions::polling_interval`).
+/// "How often this queue is polled when it is quiet", by default each second
+/// (`QueueOptions::polling_interval`).
 const POLLING: Duration = Duration::from_millis(10);
-/// A worker of a queue begins at a second and comes down to the interval by a tenth at each poll (`src/dequeue.rs`), in about ten.
+/// A queue's worker starts at one second and shortens the interval by a tenth per poll
+/// (`src/dequeue.rs`). It reaches the set interval in about ten seconds.
 const POLLING_SETTLES: Duration = Duration::from_secs(15);
 
 pub struct Dbos {
-    /// Enqueues and serves no queue: "a process that enqueues and never runs anything" (`Config::listen_queues`).
+    /// Enqueues and serves no queue: "a process that enqueues and never runs anything"
+    /// (`Config::listen_queues`).
     outside: Application,
     url: String,
     figure: Figure,
 }
 
-/// One launched instance with the workflows registered.
+/// A launched instance with the registered workflows.
 #[derive(Clone)]
 struct Application {
     instance: DBOS,
@@ -48,7 +52,7 @@ struct Application {
 impl Application {
     async fn launch(url: &str, connections: u64, listen: Option<Vec<String>>) -> Result<Self> {
         let instance = DBOS::new(Config {
-            // Without one the launch fails (`Config::app_version`).
+            // Without a version the launch fails (`Config::app_version`).
             app_version: Some("1".to_owned()),
             max_connections: u32::try_from(connections)?,
             listen_queues: listen,
@@ -112,7 +116,8 @@ impl Peer for Dbos {
     };
 
     async fn open(url: &str, figure: Figure) -> Result<Self> {
-        // Never fewer: with one connection its own upkeep and a single client wait for each other.
+        // Never fewer: with one connection, its own maintenance and a single client wait for each
+        // other.
         let clients = if let Figure::Enqueue { clients, .. } = figure { clients } else { 0 };
         let connections = clients.max(CONNECTIONS);
         let outside = Application::launch(url, connections, Some(Vec::new())).await?;
@@ -205,8 +210,9 @@ impl Peer for Dbos {
     }
 }
 
-/// `QueueOptions::worker_concurrency`, "How many of this queue's workflows may run at once in **this** process"; 0 is no limit, and the
-/// default here: with one, a poll claims no more than there is room for, and a drain took twice as long.
+/// `QueueOptions::worker_concurrency`: "How many of this queue's workflows may run at once in
+/// **this** process". 0 means no limit and is the default here: with a limit a poll claims only as
+/// many as have room, and a drain took twice as long.
 fn limit(figure: Figure) -> Result<Option<i32>> {
     match figure {
         Figure::Drain { concurrency, .. } | Figure::Latency { concurrency, .. } if concurrency > 0 => {

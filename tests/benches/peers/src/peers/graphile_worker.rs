@@ -1,4 +1,4 @@
-//! `graphile_worker`: jobs in `graphile_worker._private_jobs`, deleted when they are complete.
+//! `graphile_worker`: stores jobs in `graphile_worker._private_jobs` and deletes complete ones.
 
 use std::{
     future::Future,
@@ -21,19 +21,21 @@ use crate::{
     peer::Peer,
 };
 
-/// Beside the slots: the listener, the fetches of the local queues, the completions. `docs/src/operations/deployment.md`, "Pool and
-/// Concurrency": "Keep enough pool capacity for polling, job updates, LISTEN/NOTIFY handling".
+/// Beside the slots: the listener, the fetches of the local queues, the completions.
+/// `docs/src/operations/deployment.md`, "Pool and Concurrency": "Keep enough pool capacity for
+/// polling, job updates, LISTEN/NOTIFY handling".
 const WORKER_CONNECTIONS: u64 = 16;
-/// Of one of up to sixteen processes; sqlx's own default.
+/// The connections of one of up to 16 processes: sqlx's default.
 const PROCESS_CONNECTIONS: u64 = 10;
-/// "Multiple queues can improve throughput for very small high-volume jobs" (`LocalQueueConfig::queue_count`), with its own example of
-/// 1,250 jobs in each of 4.
+/// "Multiple queues can improve throughput for very small high-volume jobs"
+/// (`LocalQueueConfig::queue_count`). Its example has 4 queues of 1,250 jobs.
 const LOCAL_QUEUE: usize = 1_250;
 const LOCAL_QUEUES: usize = 4;
-/// "A small value like 1-5ms is recommended" (`WorkerOptions::complete_job_batch_delay`); of these, 1 ms was the fastest.
+/// "A small value like 1-5ms is recommended" (`WorkerOptions::complete_job_batch_delay`). Of these,
+/// 1 ms was the fastest.
 const COMPLETE_BATCH_DELAY: Duration = Duration::from_millis(1);
 
-/// How many jobs of one transaction go in one statement.
+/// Jobs per statement within one transaction.
 const BATCH: usize = 1_000;
 
 impl TaskHandler for Payload {
@@ -58,7 +60,7 @@ impl TaskHandler for Unknown {
     }
 }
 
-/// A job that stands in the middle.
+/// A job that never ends in a process with [`hold`](crate::body::hold).
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Held(Payload);
@@ -76,7 +78,7 @@ pub struct GraphileWorker {
     utils: WorkerUtils,
     clients: PgPool,
     figure: Figure,
-    /// Made ahead, because making it runs the migrations.
+    /// Created in advance, because its creation runs the migrations.
     worker: Mutex<Option<Worker>>,
 }
 
@@ -197,14 +199,16 @@ impl Peer for GraphileWorker {
     }
 }
 
-/// Several processes divide the example's size: otherwise the first ones would take all that there is.
+/// Divides the example's size by the number of processes. Otherwise the first ones would claim
+/// every job.
 fn local_queue(figure: Figure) -> usize {
     let Figure::Processes { processes, .. } = figure else { return LOCAL_QUEUE };
     LOCAL_QUEUE / (processes as usize).max(1)
 }
 
 fn options(figure: Figure) -> WorkerOptions {
-    // The program has no shutdown of its own to be told of (`docs/src/operations/deployment.md`, "Shutdown Signals").
+    // The program does not need the worker's shutdown signals (`docs/src/operations/deployment.md`,
+    // "Shutdown Signals").
     let options = WorkerOptions::default().define_job::<Payload>().listen_os_shutdown_signals(false);
     match figure {
         // `docs/src/configuration/worker-options.md`, "Throughput-oriented worker".
@@ -221,7 +225,8 @@ fn options(figure: Figure) -> WorkerOptions {
             .local_queue(
                 LocalQueueConfig::default().with_size(local_queue(figure)).with_queue_count(LOCAL_QUEUES),
             ),
-        // `docs/src/guides/local-queue.md`: "For slow or rare jobs, the default direct database fetch path is usually simpler".
+        // `docs/src/guides/local-queue.md`: "For slow or rare jobs, the default direct database
+        // fetch path is usually simpler".
         Figure::Latency { concurrency, .. } => options.concurrency(concurrency as usize),
         Figure::Memory { workflows } => options.define_job::<Held>().concurrency(workflows as usize),
         _ => options,

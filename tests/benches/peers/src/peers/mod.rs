@@ -1,4 +1,5 @@
-//! The peers, a module each. What a module decides, it says by whom it is documented; a path in a comment is one in the peer's crate.
+//! The peers, one module each. A comment names the peer's documentation for each setting. File
+//! paths in these comments are inside the peer's crate.
 
 pub mod apalis;
 pub mod dbos;

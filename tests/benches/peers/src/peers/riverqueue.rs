@@ -1,4 +1,4 @@
-//! `riverqueue`: jobs in `river_job`.
+//! `riverqueue`: stores jobs in `river_job`.
 
 use std::{
     future::Future,
@@ -21,9 +21,9 @@ use crate::{
     peer::Peer,
 };
 
-/// The fetches, two batches of completions at a time, the listener and the services of the leader.
+/// For the fetches, two batches of completions at a time, the listener and the leader's services.
 const WORKER_CONNECTIONS: u64 = 16;
-/// "How often the queue polls for jobs when no insert notification arrives", a second unless told otherwise
+/// "How often the queue polls for jobs when no insert notification arrives", by default each second
 /// (`QueueConfig::with_fetch_poll_interval`).
 const POLLING: Duration = Duration::from_millis(10);
 
@@ -75,7 +75,8 @@ impl Peer for River {
         let clients = pool(url, clients).await?;
         let entrance = Client::builder(clients.clone());
         let entrance = match figure {
-            // Notifications of inserts "are skipped until the cooldown has passed" (`ClientBuilder::fetch_cooldown`).
+            // Notifications of inserts "are skipped until the cooldown has passed"
+            // (`ClientBuilder::fetch_cooldown`).
             Figure::Latency { .. } => entrance.fetch_cooldown(FETCH_COOLDOWN_MIN),
             _ => entrance,
         };

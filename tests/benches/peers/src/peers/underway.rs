@@ -1,4 +1,5 @@
-//! `underway`: tasks in `underway.task`. A job is a task of a queue; a workflow is a `Job` of steps, each of which is a task of its own.
+//! `underway`: stores tasks in `underway.task`. A job is a task of a queue. A workflow is a `Job`
+//! of steps, each with its own task.
 
 use std::{future::Future, sync::Arc, time::Instant};
 
@@ -17,10 +18,10 @@ use crate::{
     peer::Peer,
 };
 
-/// A worker starts one more loop at each poll, up to its slots, when no notification does it (`Worker::run_every`; `Worker::run`
-/// polls each minute).
+/// Without a notification, a worker starts one more loop per poll, up to its slots
+/// (`Worker::run_every`). `Worker::run` polls each minute.
 const POLLING_MS: i64 = 10;
-/// Of a slot: the transaction of the task, and its heartbeat.
+/// Per slot: the task's transaction and its heartbeat.
 const CONNECTIONS_A_SLOT: u64 = 2;
 
 struct NoOp;
@@ -139,7 +140,7 @@ impl Peer for Underway {
         Ok(work(worker, concurrency))
     }
 
-    /// Another `Job` enqueues than the one that works, because a `Job` enqueues at the step that it last executed.
+    /// Enqueues through a second `Job`, because a `Job` enqueues at the step that it executed last.
     async fn workflows(
         &self,
         workflows: u64,

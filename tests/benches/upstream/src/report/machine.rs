@@ -1,4 +1,4 @@
-//! The machine and the server on which the page was made.
+//! Describes the machine and the server of the page.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use sqlx::PgConnection;
 
 use crate::Result;
 
-/// Where the npm registry's PostgreSQL 18 is, as the command on the page names it.
+/// The folder of the npm registry's PostgreSQL 18, as in the page's command.
 const PROGRAMS: &str = "/var/tmp/runledger-fault-tools-$(id -u)/postgres-18/bin";
 
-/// When it was made, of what, and where.
+/// The date, the commit and the machine.
 pub async fn describe(connection: &mut PgConnection) -> Result<String> {
     let version: String = sqlx::query_scalar("show server_version").fetch_one(&mut *connection).await?;
     let date: String =
@@ -42,7 +42,7 @@ pub async fn describe(connection: &mut PgConnection) -> Result<String> {
     ))
 }
 
-/// What makes the page.
+/// The command that makes the page.
 pub fn command() -> String {
     format!(
         ".ci/fault-tools\nRUNLEDGER_PG_BIN={PROGRAMS} \\\n    cargo run --release --manifest-path tests/benches/upstream/Cargo.toml -- --page docs/benchmarks/upstream.md \\\n    > docs/benchmarks/upstream.jsonl"
@@ -56,7 +56,7 @@ fn commit() -> String {
     commit.map_or("unknown".to_owned(), |commit| commit.trim().to_owned())
 }
 
-/// The first value of this name in a file of `name: value` lines.
+/// The first value of `name` in a file of `name: value` lines.
 fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())

@@ -1,13 +1,13 @@
 //! The rows of the tables.
 
-/// What a figure is told by.
+/// Which number of a figure a row shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// So many a second.
+    /// Units per second.
     Rate,
-    /// The median of the waits.
+    /// The median latency.
     Median,
-    /// The wait that one of a hundred is longer than.
+    /// The 99th percentile of the latencies.
     Slow,
 }
 
@@ -17,7 +17,7 @@ pub struct Row {
     pub measure: Measure,
     pub title: &'static str,
     pub unit: &'static str,
-    /// How many times better than upstream at its defaults it is to be.
+    /// How many times better than upstream's defaults the engine should be.
     pub goal: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ pub const ROWS: &[Row] = &[
     slow("chain-3", "… p99"),
     median("chain-10", "chain of 10 on an idle system, p50", 100.0),
     slow("chain-10", "… p99"),
-    // As nodes a second it has the same ratio.
+    // In nodes per second the ratio is the same.
     median("fan-out-100", "fan-out of 100 (102 nodes) on an idle system, p50", 10.0),
     slow("fan-out-100", "… p99"),
     rate("chains-10", "chains of 10, at once", "graphs/s"),
@@ -52,11 +52,11 @@ pub const ROWS: &[Row] = &[
     rate("siblings", "siblings: eight chains of 2 a graph, at once", "graphs/s"),
 ];
 
-/// A row about what a graph costs.
+/// A row about the cost of a graph.
 pub struct Cost {
     pub figure: &'static str,
     pub key: &'static str,
-    /// What is taken off.
+    /// A value to subtract.
     pub less: Option<&'static str>,
     pub title: &'static str,
 }
@@ -65,7 +65,7 @@ const fn cost(figure: &'static str, key: &'static str, title: &'static str) -> C
     Cost { figure, key, less: None, title }
 }
 
-/// The images of pages are much or nothing, and by chance.
+/// Excludes page images: their volume depends on when the last checkpoint was.
 const fn records(figure: &'static str) -> Cost {
     Cost {
         figure,
@@ -93,7 +93,7 @@ pub const COSTS: &[Cost] = &[
     cost("chain-10", "idle_statements_per_second", "an idle worker: statements a second"),
 ];
 
-/// Figure, value and title of what is counted in all rounds.
+/// The figure, the value and the title of each count over all rounds.
 pub const COUNTS: &[(&str, &str, &str)] = &[
     ("siblings", "submitted", "siblings: graphs submitted"),
     ("siblings", "completed", "… completed in time"),

@@ -16,13 +16,12 @@ use uuid::Uuid;
 
 use super::traces::{MODEL, Sent, written};
 
-/// A tick in seconds: so long that no test's own slowness is taken for one.
+/// The seconds of a tick: so long that a slow test never causes one.
 const TICK: f64 = 1000.0;
 
-/// A database that follows the model.
 pub struct Follower {
     db: PgConnection,
-    /// A session for each worker's lock, by its number in the model.
+    /// A session for each worker's lock, by the worker's number in the model.
     sessions: BTreeMap<u8, PgConnection>,
     fixture: Fixture,
     statements: Statements,
@@ -48,7 +47,7 @@ impl Follower {
         }
     }
 
-    /// A run in its queue, and nobody registered yet.
+    /// Starts with a queued run and without workers.
     pub async fn begin(&mut self) {
         self.end_sessions().await;
         sqlx::raw_sql("delete from runledger.lease; delete from runledger.worker")
@@ -69,7 +68,7 @@ impl Follower {
         Fence { run_id: self.run_id, token: self.tokens[&token] }
     }
 
-    /// What ends with a session is its lock.
+    /// The end of a session releases its lock.
     async fn unlock(&mut self, worker: u8) {
         if let Some(session) = self.sessions.get_mut(&worker) {
             sqlx::query("select pg_advisory_unlock_all()").execute(session).await.unwrap();
@@ -82,7 +81,7 @@ impl Follower {
         }
     }
 
-    /// Does what the action says, as the engine does it, and compares the answers on the way.
+    /// Executes an action as the engine does, and compares the answers.
     pub async fn follow(&mut self, before: &State, action: Action, after: &State) {
         match action {
             Action::Tick => {
@@ -131,7 +130,7 @@ impl Follower {
                 let (attempt, write) = written(before, action).unwrap();
                 self.write(before, attempt, write).await;
             }
-            // What happens inside a process, or on the way.
+            // Actions inside a process, or in the network.
             Action::Pause(_)
             | Action::Cut(_)
             | Action::GoOn(_)
@@ -166,7 +165,7 @@ impl Follower {
                 self.bury_if_unlocked(predecessor, 0.0).await;
             }
         }
-        // A number that is used again belonged to a worker of which nothing is left.
+        // A reused number belonged to a worker of which nothing is left.
         self.unlock(worker).await;
         self.sessions.insert(worker, session);
         self.workers.insert(worker, worker_id);
@@ -203,7 +202,7 @@ impl Follower {
         }
     }
 
-    /// `Maintenance::examine`: what this process remembers is the model's business.
+    /// `Maintenance::examine`. Only the model knows what the process remembers.
     async fn bury(&mut self, before: &State, other: u8) {
         let (worker_id, row) = (self.workers[&other], before.db.workers[usize::from(other)]);
         let is_evidence = self.statements.suspect(&mut self.db, worker_id).await.unwrap();
@@ -235,7 +234,7 @@ impl Follower {
         }
     }
 
-    /// `writer.rs`: the store lets a write through where the model does.
+    /// `writer.rs`: the store must accept a write exactly if the model does.
     async fn write(&mut self, before: &State, attempt: Attempt, write: Write) {
         let (attempts, crashes) = attempt.counters;
         let counters = Counters { attempt: attempts, crashes };
@@ -266,7 +265,7 @@ impl Follower {
     async fn first_checkpoint(&mut self, fence: Fence, key: &str) -> bool {
         match self.statements.checkpoint_fresh(&mut self.db, fence, key).await {
             Ok(held) => held,
-            // A statement of the same attempt that lingered has come before.
+            // A delayed statement of the same attempt came first.
             Err(error) => {
                 assert!(error.as_database_error().is_some_and(DatabaseError::is_unique_violation));
                 self.statements.checkpoint(&mut self.db, fence, key).await.unwrap()
@@ -278,7 +277,7 @@ impl Follower {
         self.statements.settle(&mut self.db, fence, settlement).await.unwrap()
     }
 
-    /// What the database says of everything that the model knows.
+    /// The database's state of everything that the model knows.
     pub async fn observed(&mut self, state: &State) -> AttemptEvent {
         let row = sqlx::query(OBSERVE).bind(self.run_id).fetch_one(&mut self.db).await.unwrap();
         let mut workers = BTreeMap::new();
@@ -304,7 +303,7 @@ impl Follower {
         }
     }
 
-    /// What the model says of the same.
+    /// The model's state of the same.
     pub fn expected(&self, state: &State) -> AttemptEvent {
         let (place, lease) = match state.db.place {
             Place::Ready => ("ready", None),
@@ -331,7 +330,7 @@ impl Follower {
     }
 }
 
-/// What both sides say after an action.
+/// The state after an action, by the model or by the database.
 #[derive(Debug, PartialEq)]
 pub struct AttemptEvent {
     place: String,
@@ -340,7 +339,8 @@ pub struct AttemptEvent {
     attempt: i32,
     crashes: i32,
     steps: Vec<String>,
-    /// Whether each lives, for how many ticks it has been silent, and whether its lock is held.
+    /// Whether each worker lives, for how many ticks it has been silent, and whether its lock is
+    /// held.
     workers: BTreeMap<u8, (bool, Option<i32>, bool)>,
 }
 

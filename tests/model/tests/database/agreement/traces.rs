@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::ownership::{Action, Attempt, Faults, Ownership, PROCESSES, Phase, Place, State, Stray, Write};
 
-/// How many traces there are of any kind, how many in which each is written late, and how long they are at most.
+/// The number of arbitrary traces, the number of traces per kind of late write, and the longest
+/// length.
 const TRACES: usize = 30;
 const RARE: usize = 3;
 const LENGTH: usize = 120;
 
-/// Standbys are left out: a test cannot replace its server by one. Everything else may happen.
+/// Without failovers, because a test cannot replace its server with a standby. Every other fault
+/// may happen.
 pub const FAULTS: Faults =
     Faults { pauses: 1, cuts: 1, crashes: 2, locks: 1, replies: 2, restarts: 1, failovers: 0, failures: 1 };
 
@@ -22,7 +24,7 @@ fn choose(random: &mut fastrand::Rng, actions: &[Action]) -> Option<Action> {
     random.choice(if faulty { faults } else { wanted })
 }
 
-/// What an attempt rarely writes by chance after another has the lease.
+/// Writes of an attempt after another one has the lease. Random traces rarely contain them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Late {
     /// A step that is not recorded.
@@ -37,7 +39,7 @@ enum Late {
 
 const LATE: [Late; 4] = [Late::Checkpoint, Late::Repetition, Late::Completion, Late::Failure];
 
-/// What an action writes for which attempt.
+/// Returns what an action writes, and for which attempt.
 pub fn written(state: &State, action: Action) -> Option<(Attempt, Write)> {
     match action {
         Action::Write(at, number) => {
@@ -53,12 +55,12 @@ pub fn written(state: &State, action: Action) -> Option<(Attempt, Write)> {
     }
 }
 
-/// The steps that attempts have sent: the second time the engine expects to meet the first.
+/// The steps that attempts have sent. The engine sends a step differently the second time.
 #[derive(Debug, Default)]
 pub struct Sent(BTreeSet<(u8, u8)>);
 
 impl Sent {
-    /// A token is used again when nothing names it any more.
+    /// A token is reused once nothing names it.
     pub fn forget(&mut self, token: u8) {
         self.0.retain(|(known, _)| *known != token);
     }
@@ -83,7 +85,7 @@ fn late(state: &State, action: Action, sent: &mut Sent) -> Option<Late> {
     is_late.then_some(late)
 }
 
-/// A random trace, and what is written late in it.
+/// A random trace, and its late writes.
 fn trace(seed: u64) -> (Vec<Action>, BTreeSet<Late>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut state = State::first(PROCESSES, FAULTS);
@@ -102,7 +104,7 @@ fn trace(seed: u64) -> (Vec<Action>, BTreeSet<Late>) {
     (trace, lates)
 }
 
-/// The first traces, and the first in which each is written late.
+/// The first traces, and the first traces with each late write.
 pub fn traces() -> Vec<Vec<Action>> {
     let mut chosen = Vec::new();
     let mut wanted = BTreeMap::from(LATE.map(|late| (late, RARE)));

@@ -11,7 +11,7 @@ use Step::{
     NoteGraph, Orphans, ReleaseNodes, Settle, WriteGraph,
 };
 
-/// An addition that looks at what runs, and does not hold it.
+/// An addition that reads the live nodes without locking them.
 const UNHELD: Wrong = Wrong::Text(Edit {
     statement: "append_lock",
     old: "select run_id from runledger.lease where run_id = any (array(select run_id from going_on)) for key share skip locked",
@@ -54,13 +54,13 @@ async fn a_node_is_added_before_one_that_it_needs_through_others_fails_or_is_can
     explore(pair, UNHELD).await;
 }
 
-/// The nodes of [`Start::Siblings`] complete, each in a transaction of its own.
+/// Each node of [`Start::Siblings`] completes in its own transaction.
 const SIBLINGS_END: &[&[Step]] = &[
     &[Settle(1, 0, Completes), ReleaseNodes(1), Commit],
     &[Settle(2, 1, Completes), ReleaseNodes(2), Commit],
 ];
 
-/// Two that end at once, each of which counts from what it saw before the other.
+/// Two nodes that end at once, and each counts from what it saw before the other.
 const COUNTS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
     statement: "release",
     old: "set remaining = pending.remaining - gain.n_ended",
@@ -79,7 +79,7 @@ async fn the_last_of_two_nodes_that_end_at_once_starts_the_one_that_needs_both()
     explore(pair, COUNTS_FROM_BEFORE).await;
 }
 
-/// The same, of what the graph has not heard of.
+/// Two nodes that end at once, and each reports to the graph from what it saw before the other.
 const HEARS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
     statement: "release",
     old: "    where run_id = any (array(select run_id from reported))\n    order by run_id\n    for update\n",
@@ -98,12 +98,12 @@ async fn the_last_of_two_nodes_that_end_at_once_concludes_their_graph() {
     explore(pair, HEARS_FROM_BEFORE).await;
 }
 
-/// Whether the graph that run 0 starts is there, whole.
+/// Whether the graph that run 0 starts exists completely.
 fn has_graph(end: &End) -> bool {
     end.runs.len() == 3 && end.place(1) == "waiting" && end.place(2) == "ready"
 }
 
-/// Its start is two statements: what holds the lease between them is the lock of the first.
+/// The start is two statements. Between them only the lock of the first protects the lease.
 const START_WITHOUT_LOCK: Wrong =
     Wrong::Text(Edit { statement: "start_child", old: "    for key share of lease\n", new: "" });
 
@@ -122,7 +122,7 @@ async fn a_graph_is_started_with_its_step_before_the_run_is_given_back_or_never(
     explore(pair, START_WITHOUT_LOCK).await;
 }
 
-/// An attempt that ends while a start that its code has dropped is still under way.
+/// The attempt ends while a graph start that its code has dropped is still in flight.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn a_graph_that_is_started_while_its_run_is_cancelled_is_found_below_it_or_not_started() {
@@ -138,7 +138,7 @@ async fn a_graph_that_is_started_while_its_run_is_cancelled_is_found_below_it_or
     explore(pair, START_WITHOUT_LOCK).await;
 }
 
-/// A decision by a link.
+/// A decision through a link.
 const DECISION: &[Step] = &[LockRun(3), GateDecide, ReleaseNodes(3), Commit];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
-//! Runs that come to wait, and what wakes them. Neither a suspension nor the end of a child waits for a run that another transaction keeps
-//! locked: it does without the lock, and wakes the run afterwards.
+//! Runs that start to wait, and what wakes them. If another transaction has locked the run, neither
+//! a suspension nor the end of a child waits for the lock: each continues without it and wakes the
+//! run afterwards.
 
 use protocol::permutations::{End, Ending, Pair, Start, Step, Wrong};
 
@@ -71,7 +72,7 @@ async fn a_parent_whose_last_two_children_end_at_once_is_woken() {
         ],
         holds: is_woken,
     };
-    // Each looks before the other has committed, and sees a child that goes on.
+    // Each reads before the other has committed, and sees a live child.
     let unlocked = Wrong::Transactions(&[
         &[Settle(1, 1, Completes), WakeParents(1), Commit],
         &[Settle(2, 1, Completes), WakeParents(2), Commit],

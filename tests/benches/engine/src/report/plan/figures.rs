@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Figure, Run, Value};
 use crate::report::target::Target;
 
-/// How long one measurement may take at most, but for those that hold something for long.
+/// The time limit of one measurement. Figures that hold a snapshot or wake sleepers have [`LONG`].
 const SHORT: Duration = Duration::from_secs(180);
 const LONG: Duration = Duration::from_secs(1200);
 
@@ -39,7 +39,7 @@ const BASE: Figure = Figure {
     together: false,
 };
 
-/// All figures, in the order in which they are measured in every round.
+/// All figures, in the order of measurement within a round.
 pub const PLAN: &[Figure] = &[
     Figure {
         name: "enqueue-1",
@@ -106,13 +106,13 @@ pub const PLAN: &[Figure] = &[
         quick: &["--jobs", "50000"],
         runs: &[
             run("limit"),
-            // As many as a worker that drains keeps busy: one claims, one settles.
+            // As many connections as a draining worker keeps busy: one claims, one settles.
             named("limit, 2 connections", "limit", &["--connections", "2"]),
             run("runledger"),
             run("graphile_worker"),
             run("apalis-postgres"),
             run("riverqueue"),
-            // A second for each thousand, or two.
+            // These take a second for each thousand or two thousand jobs.
             sized("dbos", &["--jobs", "10000"]),
             sized("underway", &["--jobs", "5000"]),
         ],
@@ -162,7 +162,8 @@ pub const PLAN: &[Figure] = &[
             run("limit"),
             run("runledger"),
             sized("dbos", &["--workflows", "5000"]),
-            // It holds two connections a slot for the length of a task: with more slots its pool times out.
+            // It holds two connections per slot for the length of a task. With more slots its pool
+            // times out.
             sized("underway", &["--workflows", "200", "--concurrency", "16"]),
         ],
         targets: &[
@@ -321,7 +322,7 @@ pub const PLAN: &[Figure] = &[
             run("limit"),
             run("runledger"),
             run("graphile_worker"),
-            // More than two hundred a second it does not run.
+            // It runs at most 200 jobs per second.
             sized("underway", &["--jobs", "1000", "--rate", "100"]),
         ],
         targets: &[Target::AtLeast(0.9)],
@@ -483,7 +484,7 @@ const SINGLY: &[Run] = &[
 
 const P99: &[(&str, Value)] = &[("p99 ms", Value::P99)];
 
-/// Within 15 % of the same with little in the tables.
+/// Within 15 % of the figure with few rows in the tables.
 const FLAT: &[Target] = &[Target::OfFigure("backlog-20k", 0.85)];
 
 const RECOVERY: Figure = Figure {
