@@ -9,7 +9,8 @@ use runledger_tests::eventually;
 
 use super::WORKER;
 
-/// Runs that are open in a worker when it is killed: as many transactional bodies as a pool of the default size has room for.
+/// Runs of a worker at the time of its kill: as many transactional bodies as a pool of the default
+/// size allows.
 const OPEN: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +55,7 @@ async fn the_writes_of_transactional_bodies_commit_once_though_their_workers_are
         fleet.started(run.id(), 2).await?;
     }
     fleet.place.open(&second.pid.to_string())?;
-    // Some have committed, some have not.
+    // Some have committed, others have not.
     eventually(|| async { ledger(&fleet).await }, |rows| *rows >= 1).await;
     second.kill().await?;
     fleet.place.open("all")?;
@@ -109,7 +110,7 @@ async fn a_crash_costs_no_attempt() -> anyhow::Result<()> {
 async fn a_run_that_kills_its_process_takes_no_more_than_five_with_it() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let poison = jobs::check_killer(fleet.place.clone()).enqueue(&fleet.db).await?;
-    // The delays between crashes are moved in time, not waited for.
+    // Makes runs due at once, instead of waiting for the delays after crashes.
     let now = || async {
         sqlx::query("update runledger.ready set ready_at = now() where ready_at > now()")
             .execute(fleet.db.pool())
@@ -123,7 +124,7 @@ async fn a_run_that_kills_its_process_takes_no_more_than_five_with_it() -> anyho
         fleet.started(poison.id(), n_deaths + 1).await?;
         n_deaths += 1;
         drop(victim);
-        // A process of its own, without the poison's job, finds the dead one.
+        // A separate worker without the poison's job detects the dead process.
         let finder = fleet.worker_of_canaries().await?;
         eventually(|| async { poison.state().await.ok() }, |state| *state != Some(RunState::Running)).await;
         finder.stop().await;
@@ -145,7 +146,7 @@ async fn a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed()
     first.kill().await?;
     let _second = fleet.process(WORKER).await?;
     fleet.place.open("all")?;
-    // The net of maintenance would wake it some seconds later.
+    // The safety sweep would wake the run some seconds later.
     let stranded =
         "select count(*) from runledger.waiting join runledger.outcome on outcome.run_id = any (wait_any)";
     let ended = async || {

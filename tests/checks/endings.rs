@@ -1,4 +1,4 @@
-//! I7, I9: what has ended stays as it is, and nothing is recorded of it any more.
+//! I7, I9: a terminal run does not change, and nothing more is recorded for it.
 
 use runledger_tests::check::fleet::completes;
 use runledger_tests::check::{Fleet, jobs, terminal};
@@ -11,7 +11,7 @@ async fn a_run_that_was_cancelled_in_its_queue_is_not_claimed() -> anyhow::Resul
     let fleet = Fleet::new().await?;
     let cancelled = jobs::check_quick(fleet.place.clone()).enqueue(&fleet.db).await?;
     cancelled.cancel("nobody wants it").await?;
-    // Behind it in the queue.
+    // Enqueued after the others.
     let next = jobs::check_quick(fleet.place.clone()).enqueue(&fleet.db).await?;
     let _worker = fleet.process(WORKER).await?;
     completes(&next).await;
@@ -22,7 +22,7 @@ async fn a_run_that_was_cancelled_in_its_queue_is_not_claimed() -> anyhow::Resul
     Ok(())
 }
 
-/// What an engine might do to a run that has ended, each with what the checker says of it.
+/// Changes to a terminal run that a defective engine might make, each with the checker's finding.
 const DEFECTS: &[(&str, &str)] = &[
     ("update runledger.outcome set output = '1'", "UPDATE of outcome"),
     ("delete from runledger.outcome", "DELETE of outcome"),
@@ -66,7 +66,7 @@ async fn whatever_is_done_to_a_run_after_its_end_is_found() -> anyhow::Result<()
     Ok(())
 }
 
-/// What the checker finds, in a transaction that is taken back.
+/// Returns the checker's findings after a defect, in a transaction that is rolled back.
 async fn found_after(connection: &mut PgConnection, defect: &str) -> anyhow::Result<Vec<String>> {
     sqlx::raw_sql("begin").execute(&mut *connection).await?;
     sqlx::raw_sql(AssertSqlSafe(defect.to_owned())).execute(&mut *connection).await?;

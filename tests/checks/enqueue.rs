@@ -1,4 +1,4 @@
-//! I1: what was acknowledged is there, and what was rolled back is not. I5: one run a key.
+//! I1: an acknowledged run exists, and a rolled-back run does not. I5: one run per key.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -10,16 +10,16 @@ use runledger_tests::check::{Fleet, jobs};
 use runledger_tests::proxy::{Fault, Proxy};
 use sqlx::postgres::PgListener;
 
-/// A dropped `begin()` leaves its transaction open in one of some three cases.
+/// A dropped `begin()` leaves its transaction open in about one of three cases.
 const ROUNDS: usize = 60;
 
-/// Callers of one key at the same time.
+/// Concurrent callers with one key.
 const CALLERS: usize = 16;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_pool() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
-    // One connection, so that an enqueue gets the one that a dropped `begin()` has left behind.
+    // With one connection, an enqueue gets the connection that a dropped `begin()` left.
     let db = Db::connect_with(fleet.url().parse()?, 1).await?;
     let mut submissions = Vec::new();
     for round in 0..ROUNDS {
@@ -72,7 +72,7 @@ async fn a_run_exists_if_and_only_if_the_callers_transaction_commits() -> anyhow
             ..Submission::acknowledged(run.id())
         });
     }
-    // A dropped transaction is rolled back when its connection goes back to the pool.
+    // A dropped transaction is rolled back when its connection returns to the pool.
     fleet.db.pool().close().await;
     let mut connection = fleet.connect().await?;
     assert_eq!(lost_or_invented(&mut connection, &submissions).await?, Vec::<String>::new());
@@ -92,7 +92,8 @@ async fn many_callers_of_one_key_get_one_run() -> anyhow::Result<()> {
             for key in 0..10 {
                 let key = format!("order-{key}");
                 let call = jobs::check_canary().idempotency_key(&key);
-                // Half of them give up in the middle, and ask again: an ambiguous call is resolved by repeating it.
+                // Half of the callers drop a call and repeat it: repeating resolves an ambiguous
+                // call.
                 if (caller + told.len()) % 2 == 0 {
                     let call = jobs::check_canary().idempotency_key(&key);
                     polled_and_dropped(call.enqueue(&db), 3).await;
@@ -121,7 +122,7 @@ async fn many_callers_of_one_key_get_one_run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Drops a future in flight: polls it at most so often, each time something has happened.
+/// Drops a future in flight, after at most `n_polls` polls.
 async fn polled_and_dropped<T>(future: impl Future<Output = T>, n_polls: usize) {
     let mut future = std::pin::pin!(future);
     let mut n_left = n_polls;

@@ -1,5 +1,6 @@
-//! I3 after a failover that lost the newest commits: a claim is forgotten by the server and not by its worker, and the next one of the run has the same
-//! number. What tells them apart is the token alone.
+//! I3 after a failover that lost the newest commits. The server has forgotten a claim that its
+//! worker still has, and the run's next claim gets the same number. Only the token tells the two
+//! apart.
 
 use runledger::{Call, Job, RunState};
 use runledger_tests::check::fleet::completes;
@@ -10,7 +11,8 @@ use uuid::Uuid;
 
 use super::WORKER;
 
-/// Leaves of the claimed run what a standby has that had received nothing since its enqueue. The trigger against changes is not meant for this one.
+/// Reduces the claimed run to the state on a standby that received nothing after the enqueue.
+/// Bypasses the trigger against changes.
 const FORGET_CLAIM: &str = "
     alter table runledger.step disable trigger changed;
     delete from runledger.step;
@@ -24,7 +26,7 @@ const FORGET_CLAIM: &str = "
     join runledger.run using (run_id);
     notify runledger_ready";
 
-/// The sessions that have been answered to the write of a step or of an end since some instant.
+/// Counts the sessions that have got the answer to a write of a step or an end since some time.
 const ANSWERED: &str = "
     select count(*)
     from pg_stat_activity
@@ -42,8 +44,8 @@ async fn a_run_is_not_ended_by_a_forgotten_claim_though_the_next_claim_has_its_n
     write_by_forgotten_claim(1, jobs::check_gated).await
 }
 
-/// Lets a worker write for a claim that the server has forgotten, from the body of this number, while another is in that body under a claim of the same
-/// number.
+/// A worker writes for a claim that the server has forgotten, from its body number `n_bodies`.
+/// Another worker is in the same body, under a claim with the same number.
 async fn write_by_forgotten_claim<J: Job<Output = Uuid>>(
     n_bodies: usize,
     call: impl Fn(Place) -> Call<J>,
@@ -53,7 +55,8 @@ async fn write_by_forgotten_claim<J: Job<Output = Uuid>>(
     let run = call(fleet.place.clone()).enqueue(&fleet.db).await?;
     fleet.started(run.id(), n_bodies).await?;
     let heir = fleet.process(WORKER).await?;
-    // From now on the old owner claims nothing and, until it has written, hears nothing: its heartbeats wait.
+    // From now on the old owner claims nothing. Until it has written, it also learns nothing: its
+    // heartbeats wait.
     let mut connection = fleet.connect().await?;
     sqlx::query("update runledger.worker set state = 'draining' where worker_id = $1")
         .bind(old.worker_id)

@@ -1,4 +1,4 @@
-//! I9, I14: parents and their children, while workers are killed.
+//! I9, I14: parents and children, while workers are killed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -40,7 +40,7 @@ async fn a_cancel_reaches_the_children_though_the_worker_of_all_is_killed() -> a
     first.kill().await?;
     run.cancel("nobody wants it").await?;
     let _second = fleet.process(WORKER).await?;
-    // Their gates are shut: nothing but the cancel can end them.
+    // Their gates are closed, so only the cancel can end them.
     fleet.drained().await?;
     let children: Vec<String> =
         sqlx::query_scalar("select state from runledger.run_state where parent_id is not null")
@@ -77,7 +77,7 @@ async fn a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_
     Ok(())
 }
 
-/// Graphs of eight chains of two nodes.
+/// Graphs of eight chains with two nodes each.
 const N_GRAPHS: usize = 1000;
 const N_NODES: usize = N_GRAPHS * 16;
 
@@ -99,7 +99,7 @@ async fn many_siblings_that_finish_at_the_same_moment_on_eight_processes_never_d
     for _ in 0..8 {
         crew.push(fleet.process(WORKER).await?);
     }
-    // In parts, each of which has the whole patience.
+    // In 20 parts, each with the full time limit.
     for part in 1..=20 {
         eventually(
             || n_ended(&fleet),
@@ -130,7 +130,7 @@ async fn n_ended(fleet: &Fleet) -> i64 {
     ended.fetch_one(fleet.db.pool()).await.unwrap_or_default()
 }
 
-/// Graphs of random shapes, and how many of them are submitted before a worker is killed.
+/// Graphs of random shapes, and how many are submitted before each kill of a worker.
 const SHAPES: u64 = 2_000;
 const A_KILL: usize = 100;
 
@@ -149,7 +149,7 @@ async fn graphs_of_any_shape_end_as_their_shape_says_though_workers_are_killed()
             let graph = shapes::graph_of(&shapes::shapes(*seed)).idempotency_key(shapes::key_of(*seed));
             graph.enqueue(&fleet.db).await?;
         }
-        // In the middle of what it has of them.
+        // The worker is killed while it executes nodes.
         let n_held = async || count(&fleet, "select count(*) from runledger.lease").await;
         eventually(n_held, |n_held| *n_held > 0).await;
         if let Some(oldest) = workers.pop_front() {

@@ -37,8 +37,8 @@ async fn a_worker_whose_threads_are_all_blocked_for_longer_than_its_lease_is_not
     let fleet = Fleet::new().await?;
     let blocked = fleet.process(WORKER).await?;
     let threads = std::thread::available_parallelism()?.get();
-    // One batch, so that one claim takes all of it and every thread blocks longer than the lease of 4 s. With
-    // two batches, a heartbeat could run between the claims.
+    // One batch, so that one claim takes all of it and every thread blocks longer than the lease of
+    // 4 s. With two batches, a heartbeat could run between the claims.
     enqueue_all((0..threads).map(|_| jobs::check_blocking(6_000)), &fleet.db).await?;
     let other = fleet.process(WORKER).await?;
     fleet.drained().await?;

@@ -1,4 +1,5 @@
-//! I10, I2: answers that are lost after the server has done what was asked, and a lock session that is lost alone.
+//! I10, I2: replies that are lost after the server has executed the statement, and a lock session
+//! that is lost alone.
 
 use runledger::{Call, Job, RunInfo};
 use runledger_tests::check::fleet::completes;
@@ -7,7 +8,7 @@ use runledger_tests::eventually;
 use runledger_tests::proxy::{Fault, Mode, Proxy};
 use uuid::Uuid;
 
-/// More than two heartbeats of another worker: what it wrongly believes, it has acted upon.
+/// Enough for two heartbeats of another worker, which would have acted on a wrong belief.
 const HEARTBEATS: i64 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,7 +107,8 @@ async fn a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beat
     Ok(())
 }
 
-/// A run that has ended in a worker that did not hear the reply to any of these statements, once each. The worker has served another run since.
+/// Returns a completed run of a worker that lost the first reply to each of these statements. The
+/// worker has executed another run since.
 async fn unanswered<J: Job<Output = Uuid>>(
     statements: &[&str],
     call: impl Fn(Place) -> Call<J>,
@@ -132,7 +134,7 @@ async fn claims(fleet: &Fleet, run_id: Uuid) -> anyhow::Result<usize> {
     Ok(Facts::load(&mut fleet.connect().await?).await?.claims_of(run_id).count())
 }
 
-/// Waits for some heartbeats of a worker.
+/// Waits for [`HEARTBEATS`] heartbeats of a worker.
 async fn heartbeats(fleet: &Fleet, worker_id: i64) {
     let last = || async {
         sqlx::query_scalar::<_, i64>(

@@ -1,5 +1,6 @@
-//! The guarantees, checked from outside while workers are paused, killed and cut off. Each scenario is a schedule, not
-//! chance: what it waits for is a line of the history or a row, and it ends only when every run has.
+//! The guarantees, checked from outside while workers are paused, killed and cut off. Each scenario
+//! is a fixed schedule: it waits for lines of the history and for rows, and ends once every run
+//! has.
 
 mod crashes;
 mod endings;
@@ -12,8 +13,5 @@ mod points;
 mod versions;
 mod zombies;
 
-/// The program that is a worker.
 const WORKER: &str = env!("CARGO_BIN_EXE_check_worker");
-
-/// The program that plays a scene.
 const SCENE: &str = env!("CARGO_BIN_EXE_scene");

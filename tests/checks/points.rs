@@ -1,7 +1,9 @@
-//! Every write of the engine that commits, with every fault before it, after it, and with its acknowledgement lost: no run is lost, stuck or done twice,
-//! and whoever comes after a death goes on.
+//! Every write of the engine that commits, with every fault: before it, after it, and with a lost
+//! acknowledgement. No run is lost, stuck or executed twice, and a successor continues after a
+//! death.
 //!
-//! A process of its own meets the fault; after its death another plays the same scene from the start. At the end a fresh worker must find nothing amiss.
+//! A separate process meets the fault. After its death another plays the same scene from the start.
+//! At the end a new worker must find nothing wrong.
 
 use std::env;
 use std::os::unix::process::ExitStatusExt;
@@ -28,17 +30,17 @@ use tokio::task::{self, JoinSet};
 
 use super::{SCENE, WORKER};
 
-/// How many cases run at a time: each mostly waits.
+/// The number of concurrent cases. Each mostly waits.
 const AT_ONCE: usize = 6;
 
-/// The sessions that have settled a run and not committed it.
+/// Counts the sessions that have settled a run without committing.
 const UNCOMMITTED: &str = "select count(*) from pg_stat_activity
     where datname = current_database() and state = 'idle in transaction' and query like '-- settle:%'";
 
-/// What [`Scene::Mended`] itself brings about.
+/// Findings that [`Scene::Mended`] itself causes.
 const BROUGHT_ABOUT: [&str; 2] = ["stands in: ready, waiting", "waits for nothing that is still to come"];
 
-/// Chooses cases of the whole matrix: those whose line (`claim Lost Error`) contains this text.
+/// Selects the cases whose line (`claim Lost Error`) contains this text.
 const CHOICE: &str = "RUNLEDGER_TEST_POINTS";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,7 +60,7 @@ async fn survive(cases: Vec<Case>) -> Result<()> {
         running.spawn(async move {
             let _room = room.acquire().await;
             let began = Instant::now();
-            // On a thread of its own: a panic of `eventually` is a violation of this case alone.
+            // On its own thread: a panic of `eventually` is a violation of this case only.
             let met = task::spawn_blocking(move || Handle::current().block_on(met(case)));
             let violations = match met.await {
                 Ok(Ok(violations)) => violations,
@@ -75,7 +77,7 @@ async fn survive(cases: Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Everything that is amiss after a case.
+/// Returns everything that is wrong after a case.
 async fn met(case: Case) -> Result<Violations> {
     if case.scene == Scene::Migrate {
         return migrated(case).await;
@@ -102,7 +104,8 @@ async fn met(case: Case) -> Result<Violations> {
     Ok(violations)
 }
 
-/// What the scene finds. A process that it finds paused is given, to be ended after it.
+/// Prepares what the scene finds. Returns a paused process, if the scene needs one, to be killed
+/// later.
 async fn prepare(fleet: &Fleet, scene: Scene) -> Result<Option<Process>> {
     match scene {
         Scene::Cancel | Scene::Migrate | Scene::Graph | Scene::Mended => {}
@@ -139,7 +142,7 @@ async fn prepare(fleet: &Fleet, scene: Scene) -> Result<Option<Process>> {
     Ok(None)
 }
 
-/// Has a process meet the fault and, where that kills it, another follow it.
+/// Plays the scene with the fault. If the fault kills the process, another plays it again.
 async fn play(url: &str, place: &Place, case: Case) -> Result<()> {
     let first = scene(url, place, case.scene, &case.arguments()).await?;
     if case.action != Action::Abort {
@@ -177,7 +180,7 @@ fn told(output: &Output) -> String {
     format!("{}, {:?}\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs that did not end as the scene has it, and calls that became two runs.
+/// Finds runs with the wrong end for their scene, and calls that created two runs.
 async fn ends(fleet: &Fleet, case: Case) -> Result<Violations> {
     let wanted = if case.scene == Scene::Cancel { "cancelled" } else { "completed" };
     let mut violations: Violations = sqlx::query_scalar(
@@ -192,7 +195,8 @@ async fn ends(fleet: &Fleet, case: Case) -> Result<Violations> {
     .bind(wanted)
     .fetch_all(fleet.db.pool())
     .await?;
-    // One is enqueued without a key, by each process that comes so far; and one by this test.
+    // Each process that gets this far enqueues one canary without a key, and this test enqueues
+    // one.
     let unkeyed = "select count(*) from runledger.run where job = 'check.canary' and idempotency_key is null";
     let n_unkeyed = count(fleet, unkeyed).await.context("the canaries cannot be counted")?;
     let most = match (case.scene, case.action) {
@@ -206,7 +210,7 @@ async fn ends(fleet: &Fleet, case: Case) -> Result<Violations> {
     Ok(violations)
 }
 
-/// The case of the schema itself: there is nothing to watch before it.
+/// The case of the schema itself, before which there is nothing to watch.
 async fn migrated(case: Case) -> Result<Violations> {
     let database = TestDb::new("an empty database", async |_: &str| Ok::<(), sqlx::Error>(())).await;
     let place = Place::new()?;

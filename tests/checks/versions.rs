@@ -1,4 +1,4 @@
-//! I15: a worker leaves alone what it does not know, and a replay goes the way that was recorded or stops.
+//! I15: a worker leaves unknown jobs alone, and a replay takes the recorded branch or stops.
 
 use runledger::{ClientError, RunState};
 use runledger_tests::check::fleet::completes;
@@ -20,7 +20,7 @@ async fn a_run_of_an_unknown_job_stays_in_its_queue_untouched() -> anyhow::Resul
     )))
     .execute(fleet.db.pool())
     .await?;
-    // Every claim of these would meet it.
+    // Every claim of these canaries also passes the run of the unknown job.
     for _ in 0..20 {
         completes(&jobs::check_canary().enqueue(&fleet.db).await?).await;
     }
@@ -40,10 +40,11 @@ async fn a_replay_sees_the_winner_of_a_race_that_the_first_execution_saw() -> an
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let run = jobs::check_racing(fleet.place.clone()).enqueue(&fleet.db).await?;
-    // The branch, and the body after both racers: everything before is recorded.
+    // The body of the branch, and the body after both racers. Everything before the second is
+    // recorded.
     fleet.started(run.id(), 2).await?;
     first.kill().await?;
-    // On a machine that is busy enough the slow one can be the first.
+    // On a busy machine the slow step can win.
     let keys: Vec<String> = run.steps().await?.into_iter().map(|step| step.key).collect();
     let branch = |winner: &str| keys.contains(&format!("check.quick[{winner}]"));
     let winner = if branch("fast") { "fast" } else { "slow" };
@@ -64,7 +65,7 @@ async fn a_replay_that_does_not_fit_its_record_is_blocked_and_writes_nothing() -
     fleet.started(run.id(), 2).await?;
     first.kill().await?;
     let mut connection = fleet.connect().await?;
-    // The record of another version of the workflow. The trigger against changes is not meant for this one.
+    // Simulates the record of another workflow version. Bypasses the trigger against changes.
     sqlx::raw_sql("alter table runledger.step disable trigger changed; update runledger.step set key = 'another'; alter table runledger.step enable trigger changed")
         .execute(&mut connection)
         .await?;

@@ -1,5 +1,6 @@
-//! I2, I3, I10: a worker that is paused for longer than its lease wakes up after another has its runs. Every single write that an old attempt
-//! could make is refused in `tests/it/fence.rs`; here whole processes find out what became of them.
+//! I2, I3, I10: a worker is paused for longer than its lease, and resumes after another worker has
+//! taken its runs. `tests/it/fence.rs` covers every single write of an old attempt; these tests
+//! cover whole processes.
 
 use runledger::{Call, Job};
 use runledger_tests::check::fleet::{Process, completes};
@@ -9,12 +10,12 @@ use uuid::Uuid;
 
 use super::WORKER;
 
-/// How often the run of a zombie has been claimed when the other worker has it.
+/// The claims of a zombie's run once the other worker owns it.
 const TAKEN_OVER: i64 = 2;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_of_a_worker_that_slept_through_its_lease_is_not_recorded() -> anyhow::Result<()> {
-    // In the second body of the run: the first step is recorded.
+    // In the second body of the run, so that the first step is recorded.
     sleep_in_body(2, jobs::check_steps).await
 }
 
@@ -43,8 +44,8 @@ async fn a_worker_that_slept_through_its_lease_begins_no_body_before_it_knows() 
     Ok(())
 }
 
-/// Pauses a worker in a body of its run, the one of this number, until another worker is in it, and wakes it there: the run has to give what that
-/// other one did.
+/// Pauses a worker in body number `n_bodies` of its run until another worker is in that body, then
+/// resumes it. The run must return the other worker's output.
 async fn sleep_in_body<J: Job<Output = Uuid>>(
     n_bodies: usize,
     call: impl Fn(Place) -> Call<J>,
@@ -64,7 +65,8 @@ async fn sleep_in_body<J: Job<Output = Uuid>>(
     Ok(())
 }
 
-/// Lets a paused worker go on, and the others only when it has understood what became of it.
+/// Resumes a paused worker. Opens the gate for the others only once that worker knows that it was
+/// declared dead.
 async fn wake(fleet: &Fleet, zombie: &Process) -> anyhow::Result<()> {
     fleet.place.open(&zombie.pid.to_string())?;
     zombie.resume()?;
@@ -72,7 +74,7 @@ async fn wake(fleet: &Fleet, zombie: &Process) -> anyhow::Result<()> {
     Ok(fleet.place.open("all")?)
 }
 
-/// Waits until the process whose first number was declared dead works under another: it has understood.
+/// Waits until a process that was declared dead has registered under another id.
 async fn registered_anew(fleet: &Fleet, worker_id: i64) {
     let sessions = || async {
         sqlx::query_scalar::<_, i64>(

@@ -1,4 +1,4 @@
-//! Workers that die at every write of a sealed run.
+//! Workers that die at every write of an encrypted run.
 
 use runledger::testing::Testing;
 

@@ -1,4 +1,4 @@
-//! What is sealed is nowhere to be read.
+//! Encrypted payloads appear nowhere in plain text.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,12 +13,12 @@ use uuid::Uuid;
 
 use crate::words::{codec, jobs, run_everything};
 
-/// A word of 32 bytes that is nowhere else.
+/// Returns a unique word of 32 bytes.
 fn marker() -> String {
     Uuid::now_v7().simple().to_string()
 }
 
-/// Everything that the tables of a database have.
+/// Returns the content of all tables of a database.
 async fn tables(db: &Db) -> String {
     let names: Vec<String> = sqlx::query_scalar(
         "select relname::text from pg_class where relnamespace = 'runledger'::regnamespace and relkind = 'r'",
@@ -60,7 +60,7 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// Everything that the process logs.
+/// Collects everything that the process logs.
 fn log() -> &'static Log {
     static LOG: OnceLock<Log> = OnceLock::new();
     LOG.get_or_init(|| {
@@ -72,7 +72,7 @@ fn log() -> &'static Log {
     })
 }
 
-/// What the server has logged, where it is the embedded one.
+/// Returns the server's log, if the server is the embedded one.
 async fn server_log(db: &Db) -> Option<String> {
     if std::env::var("RUNLEDGER_TEST_DATABASE_URL").is_ok_and(|url| !url.is_empty()) {
         return None;
@@ -82,7 +82,8 @@ async fn server_log(db: &Db) -> Option<String> {
     Some(String::from_utf8_lossy(&std::fs::read(log).unwrap()).into_owned())
 }
 
-/// Runs that have the word in a payload of each kind, a fork of one, and a run that is run again. What the database, its log and ours have of it.
+/// Executes runs with the word in payloads of each kind, a fork and a rerun. Counts the word in the
+/// tables, in our log and in the server's log.
 async fn said(db: &Db, word: &str) -> [usize; 3] {
     db.configure("tells", 1, &BTreeMap::from([("word", word)])).await.unwrap();
     let worker = worker(db, jobs()).await;
@@ -104,7 +105,7 @@ async fn said(db: &Db, word: &str) -> [usize; 3] {
     [tables(db).await, ours, theirs.unwrap_or_default()].map(|text| text.matches(word).count())
 }
 
-/// Lets the server log every statement of a database, with its parameters.
+/// Makes the server log every statement of a database, with its parameters.
 async fn logged(fixture: Fixture) -> Fixture {
     let name: String = scalar(&fixture.db, "select current_database()::text").await;
     for setting in ["log_min_duration_statement = 0", "log_parameter_max_length = -1"] {
@@ -122,7 +123,7 @@ async fn a_sealed_payload_is_in_no_table_and_in_no_log() {
     assert_eq!(said(&db.with_codec(codec()), &word).await, [0; 3]);
 }
 
-/// The test above can fail.
+/// Shows that the test above can fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_payload_is_in_the_tables_and_in_the_logs() {
     log();

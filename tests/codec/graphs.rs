@@ -1,4 +1,4 @@
-//! Graphs whose requests are sealed.
+//! Graphs whose requests are encrypted.
 
 use runledger::prelude::*;
 use runledger::{AesGcm, ClientError, GateLinkKey, Graph, RunState, Secret};

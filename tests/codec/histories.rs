@@ -1,4 +1,4 @@
-//! Records of sealed runs as files, and replays of sealed runs in flight.
+//! Histories of encrypted runs as files, and replays of encrypted runs in flight.
 
 use runledger::prelude::*;
 use runledger::{History, RunState, Verdict};
@@ -7,7 +7,7 @@ use runledger_tests::rows::{soon, until, worker};
 
 use crate::words::{codec, everything, jobs, sealed, tells};
 
-/// Calls a job with another input than the one on record, once it is told to.
+/// For the tenant `other`, calls a job with another input than the recorded one.
 #[workflow]
 async fn passes(wf: &Wf, word: String) -> Result<String> {
     let other = wf.tenant() == "other";

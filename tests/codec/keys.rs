@@ -1,4 +1,4 @@
-//! Keys that change, keys that are not there, and payloads that are not where they belong.
+//! Rotated keys, missing keys, and payloads in the wrong place.
 
 use runledger::prelude::*;
 use runledger::{AesGcm, ClientError, Failure, FailureKind, PayloadError, RunInfo, RunState};
@@ -73,7 +73,7 @@ async fn a_key_is_changed_while_runs_are_in_flight() {
     second.stop().await;
 }
 
-/// A worker that cannot read a run parks it; with the key it goes on where it was.
+/// A worker that cannot read a run parks it. With the key, the run resumes where it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_key_a_worker_does_not_have_is_parked_with_the_reason_and_goes_on_with_the_key() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -107,7 +107,7 @@ async fn a_run_whose_key_a_worker_does_not_have_is_parked_with_the_reason_and_go
     }
 }
 
-/// A signal that cannot be read is not taken.
+/// A run does not receive a signal that its worker cannot read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_whose_key_a_worker_does_not_have_is_left_and_taken_with_the_key() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -125,7 +125,8 @@ async fn a_signal_whose_key_a_worker_does_not_have_is_left_and_taken_with_the_ke
     seeing.stop().await;
 }
 
-/// Every table in which two sealed payloads could change places, with the statement that does so.
+/// Every table in which two encrypted payloads could be swapped, with the statement that swaps
+/// them.
 const SWAPS: [&str; 4] = [
     "update runledger.run set input = other.input from runledger.run as other where other.run_id <> run.run_id",
     "update runledger.outcome set output = other.output from runledger.outcome as other where other.run_id <> outcome.run_id",
@@ -177,7 +178,8 @@ async fn two_sealed_payloads_that_have_changed_places_do_not_open() {
     }
 }
 
-/// The first half of switching a codec on: whoever reads is there before whoever seals.
+/// The first step of introducing a codec: programs that decrypt are deployed before programs that
+/// encrypt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_only_reads_opens_what_is_sealed_and_writes_plain() {
     let Fixture { db, database: _database } = Fixture::new().await;

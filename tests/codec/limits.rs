@@ -1,4 +1,4 @@
-//! How large payloads may be: each at its limit, and one byte beyond it.
+//! Size limits of payloads: each at its limit, and one byte beyond.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,16 @@ use runledger::{ClientError, FailureKind, Limits, PayloadError};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, worker};
 
-/// The limit of every kind here.
+/// The limit of every kind of payload except inputs.
 const LIMIT: usize = 200;
 
-/// A text that is so many bytes long as JSON.
+/// Returns a text that takes `bytes` bytes as JSON.
 fn text(bytes: usize) -> String {
     "x".repeat(bytes - 2)
 }
 
-/// A database in which nothing but inputs may be larger, with a codec or without: what is sealed is longer, and does not count.
+/// A database with small limits for everything but inputs, with or without a codec. Encrypted
+/// payloads are longer, but the limits apply to the plain ones.
 async fn limited(sealed: bool) -> Fixture {
     let Fixture { db, database } = Fixture::new().await;
     let limits = Limits::DEFAULT.output(LIMIT).step(LIMIT).signal(LIMIT).published(LIMIT);
@@ -42,7 +43,7 @@ async fn says(how: String, bytes: usize, #[inject] context: &Context) -> Result<
     }
 }
 
-/// One that goes on after a step that is too large.
+/// A workflow that continues after a step whose output is too large.
 #[workflow]
 async fn works(wf: &Wf, how: String, bytes: usize) -> Result<String> {
     let failed = match how.as_str() {
@@ -119,7 +120,7 @@ async fn what_a_step_gives_or_publishes_may_have_its_limit_and_fails_the_step_at
             let beyond = works(how.into(), LIMIT + 1).enqueue(&db.clone().with_limits(Limits::DEFAULT)).await;
             let beyond = beyond.unwrap();
             let error = soon(beyond.result()).await;
-            // The words of the failure are longer than an output may be here.
+            // The failure text is longer than an output may be here.
             let ClientError::RunFailed { failure, .. } = error.unwrap_err() else { panic!("{how}") };
             assert!(failure.message.contains("the output has"), "{failure}");
             let steps = beyond.steps().await.unwrap();

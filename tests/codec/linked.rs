@@ -1,4 +1,4 @@
-//! Another go at a run whose payloads are sealed for it.
+//! Reruns and forks of runs with encrypted payloads, which are bound to their run.
 
 use runledger::prelude::*;
 use runledger::{ClientError, RunState};
@@ -16,7 +16,8 @@ async fn may_fail(word: String, #[inject] tx: &mut Tx) -> Result<String> {
     if is_on { Ok(word) } else { Err(format!("not {word} yet").into()) }
 }
 
-/// A failed child below, a failure that it has worked with, and signals of which one is left.
+/// Has a failed step that it handles, a child that fails at first, and two signals, of which the
+/// last is not yet consumed when it fails.
 #[workflow]
 async fn tries(wf: &Wf, word: String) -> Result<String> {
     let told = wf.run(tells(word.clone())).await?;
@@ -48,7 +49,7 @@ async fn a_sealed_run_is_revived_with_its_steps_its_child_and_its_signals() {
     worker.stop().await;
 }
 
-/// Records progress, and fails for good the first time.
+/// Records progress, and fails for good in its first run.
 #[job(max_attempts = 1)]
 async fn comes_to(word: String, #[inject] context: &Context) -> Result<String> {
     match context.last_progress::<String>().await? {
@@ -73,7 +74,7 @@ async fn sealed_progress_is_kept_by_a_revived_job() {
     worker.stop().await;
 }
 
-/// Takes back what it said before it may fail.
+/// Compensates a step, and then may fail.
 #[workflow]
 async fn turns_back(wf: &Wf, word: String) -> Result<String> {
     let saga = wf.saga();
@@ -83,7 +84,7 @@ async fn turns_back(wf: &Wf, word: String) -> Result<String> {
     saga_of_a_fork(wf, word).await
 }
 
-/// A step that a fork takes back whose origin has not.
+/// A fork compensates this step although its origin did not.
 async fn saga_of_a_fork(wf: &Wf, word: String) -> Result<String> {
     let saga = wf.saga();
     let told = saga.run(tells(word).key("kept"), |told| untells(told.clone())).await?;
@@ -150,7 +151,7 @@ async fn a_program_without_the_codec_is_refused_another_go_and_nothing_is_made()
     let again = handle.rerun().await.unwrap();
     assert_eq!(soon(again.result()).await.unwrap(), "abc");
     worker.stop().await;
-    // What only speaks of sealed payloads is copied as it is.
+    // A payload that only looks encrypted is copied unchanged.
     let call = tells("\"$sealed\"".into()).enqueue(&db).await.unwrap();
     call.cancel("not needed").await.unwrap();
     until(&db, call.id(), |info| info.state == RunState::Cancelled).await;

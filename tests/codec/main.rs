@@ -1,6 +1,7 @@
-//! Payloads that are sealed, hidden, and limited.
+//! Payloads that are encrypted, hidden and limited.
 //!
-//! A target of its own: while a codec of the process seals, calls on bare connections are refused, also those of tests that know of no codec.
+//! A separate test target: while a codec of the process encrypts, calls on bare connections are
+//! refused, also in tests without a codec.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -10,7 +10,7 @@ use runledger_tests::rows::{scalar, soon, until, worker};
 
 use crate::words::{codec, jobs, tells};
 
-/// A codec that panics where it is told to.
+/// A codec that panics on request.
 struct Panics {
     codec: AesGcm,
     seals: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ struct Panics {
 }
 
 impl Panics {
-    /// One that never does, until it is told to.
+    /// Returns a codec that does not panic until a test sets one of its flags.
     fn never() -> Self {
         let [seals, opens, digests] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         Self { codec: codec(), seals, opens, digests }
@@ -96,7 +96,7 @@ async fn a_run_whose_codec_panics_as_it_seals_is_parked_with_the_reason_and_goes
     worker.stop().await;
 }
 
-/// Asks for a digest in each way that a workflow has.
+/// Needs a digest of an input, in each way that a workflow can.
 #[workflow]
 async fn digests(wf: &Wf, how: String) -> Result<String> {
     match how.as_str() {
@@ -161,7 +161,7 @@ async fn tells_why(wf: &Wf) -> Result<usize> {
     Ok(n)
 }
 
-/// The code would receive a text that a replay does not.
+/// The code would receive a failure text that a replay would not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_parked_when_its_codec_cannot_seal_the_failure_of_a_step() {
     let Fixture { db, database: _database } = Fixture::new().await;

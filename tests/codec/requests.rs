@@ -1,4 +1,4 @@
-//! Requests that are repeated, and connections that do not say how to seal.
+//! Repeated requests, and connections without a codec.
 
 use runledger::prelude::*;
 use runledger::{ClientError, RunState, SignalReceipt};

@@ -1,4 +1,4 @@
-//! Values that are not shown.
+//! Secret values: they never appear in plain text.
 
 use runledger::model::replay::StepKind;
 use runledger::prelude::*;
@@ -24,7 +24,7 @@ pub async fn logs_in(login: Login) -> Result<String> {
     Ok(login.token.expose().clone())
 }
 
-/// What a step, a child and a saga do with one.
+/// Passes a secret to a called job, to a child, out of a step, or into a published state.
 #[workflow]
 async fn passes_on(wf: &Wf, how: String) -> Result<String> {
     let failed: Result<String, StepError> = match how.as_str() {
@@ -100,7 +100,7 @@ async fn a_secret_without_a_codec_is_refused_and_nothing_is_written() {
         let steps = handle.steps().await.unwrap();
         assert_eq!(steps[0].result.as_ref().unwrap_err().kind, FailureKind::Encode, "it is recorded: {how}");
     }
-    // No input, in a step or in the start of a child.
+    // Neither a step nor the start of a child may have a fingerprint of its input.
     let none = [StepKind::Output, StepKind::Child].map(|kind| kind.fingerprint(0));
     let fingerprints =
         sqlx::query_scalar("select count(*) from runledger.step where fingerprint <> all ($1)");
@@ -137,7 +137,7 @@ async fn reads(token: Secret<u32>) -> Result<()> {
     Ok(())
 }
 
-/// An error of serde would say what it found.
+/// An error of serde would contain the value.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_of_another_type_is_told_without_its_value() {
     let Fixture { db, database: _database } = Fixture::new().await;

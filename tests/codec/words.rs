@@ -1,4 +1,4 @@
-//! Runs that have a word in a payload of each kind, and the codec that seals it.
+//! Runs with a word in payloads of each kind, and the codec that encrypts it.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,17 @@ use runledger::AesGcm;
 use runledger::prelude::*;
 use runledger_tests::Fixture;
 
-/// A codec with one key.
 pub fn codec() -> AesGcm {
     AesGcm::new("present", [7; 32])
 }
 
-/// A database whose payloads are sealed.
+/// A database with encrypted payloads.
 pub async fn sealed() -> Fixture {
     let Fixture { db, database } = Fixture::new().await;
     Fixture { db: db.with_codec(codec()), database }
 }
 
-/// Says the word in every way that a body has; its first try fails with it.
+/// Passes the word to everything that a body can call. The first attempt fails with the word.
 #[job(max_attempts = 2, backoff = "1ms..1ms")]
 pub async fn tells(word: String, #[inject] context: &Context) -> Result<String> {
     let configured: Option<BTreeMap<String, String>> = context.config(1)?;
@@ -42,7 +41,8 @@ pub async fn fails_with(word: String) -> Result<()> {
     Err(format!("no {word}").into())
 }
 
-/// Has the word in its inputs, steps, marks, lines, signals, children and undo calls, and ends with it, well or badly.
+/// Has the word in its inputs, steps, markers, lines, signals, children and compensations.
+/// Completes or fails with the word.
 #[workflow]
 pub async fn everything(wf: &Wf, word: String, slice: u32, ends_well: bool) -> Result<String> {
     let saga = wf.saga();
@@ -63,13 +63,11 @@ pub async fn everything(wf: &Wf, word: String, slice: u32, ends_well: bool) -> R
     Ok(child)
 }
 
-/// Waits for a word.
 #[workflow]
 pub async fn waits(wf: &Wf) -> Result<String> {
     Ok(wf.signal("word").await?)
 }
 
-/// Runs the workflow to its end.
 pub async fn run_everything(db: &Db, word: &str, ends_well: bool) -> RunHandle<__everything> {
     let handle = everything(word.to_owned(), 0, ends_well).enqueue(db).await.unwrap();
     for _ in 0..2 {
@@ -80,7 +78,6 @@ pub async fn run_everything(db: &Db, word: &str, ends_well: bool) -> RunHandle<_
     handle
 }
 
-/// The jobs of these runs.
 pub fn jobs() -> [&'static runledger::Definition; 6] {
     jobs![everything, tells, untells, fails_with, waits, crate::secrets::logs_in]
 }

@@ -1,5 +1,5 @@
-//! Folders that only this user may enter. Root runs the server as another account, which cannot; any other user runs it
-//! as itself.
+//! Folders that only this user may enter. Root runs the server as another account, which may not.
+//! Any other user runs the server under their own account.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -27,7 +27,7 @@ fn home() -> Folder {
     folder
 }
 
-/// Programs in a folder like root's home that give their version and do nothing else.
+/// Programs in a folder like root's home. They only print their version.
 fn private_programs() -> (Folder, PathBuf) {
     let (site, home) = (Site::with_small_archive(), home());
     let bin = home.0.join("bin");
@@ -100,7 +100,8 @@ fn data_of_nobody_stays_usable_where_the_account_postgres_has_appeared() {
     stop_now(&base.options()).unwrap();
     let data = base.dir.join("data");
     let given = Command::new("chown").args(["-R", "nobody", socket_dir(&url)]).arg(&data).status();
-    // Only root may give files away. Everybody else's server goes on with the data as their own.
+    // Only root may give files away. For other users the files stay their own, and the server
+    // continues.
     assert!(given.unwrap().success() || !is_root());
     let owner = fs::metadata(&data).unwrap().uid();
     assert_eq!(owner == rustix::process::geteuid().as_raw(), !is_root());

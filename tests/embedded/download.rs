@@ -1,5 +1,5 @@
-//! The download of PostgreSQL's programs on a machine without them: refused archives, repaired caches, and
-//! cleanup.
+//! The download of PostgreSQL's programs on a machine without them: refused archives, repaired
+//! caches, and cleanup.
 
 use std::fs;
 use std::net::TcpListener;
@@ -78,8 +78,8 @@ fn two_processes_at_once_download_once() {
     site.answers(Answer::Held);
     let clients = [site.client().spawn().unwrap(), site.client().spawn().unwrap()];
     eventually!("the download", (site.requests() == 1).then_some(()));
-    // Both processes have opened the lock file before the server answers: one holds the lock, the other waits
-    // for it.
+    // Both processes have opened the lock file before the server answers: one holds the lock, the
+    // other waits for it.
     let lock = site.cache().join("lock");
     let has_lock = |client: &std::process::Child| {
         let Ok(files) = fs::read_dir(format!("/proc/{}/fd", client.id())) else { return true };

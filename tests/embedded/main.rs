@@ -1,4 +1,4 @@
-//! The embedded server as several processes see it, and the databases of tests on it.
+//! The embedded server under several processes, and the databases of tests on it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod account;

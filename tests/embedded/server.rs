@@ -1,4 +1,4 @@
-//! The embedded server as several processes see it.
+//! The embedded server under several processes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -69,8 +69,9 @@ fn the_server_goes_away_after_the_grace_time_of_the_last_client_and_not_before()
     assert!(base.dir.join("data/PG_VERSION").exists(), "the data must be kept");
 }
 
-/// Each client connects before it says `ready`, so one that joined a server about to stop would say so. The pauses
-/// move the arrivals over the moment in which the watcher gives up; without its second look, 2 of 120 clients failed.
+/// Each client connects before it prints `ready`, so a client that joined a stopping server would
+/// fail. The pauses move the arrivals across the moment at which the watcher stops the server.
+/// Without the watcher's second check, 2 of 120 clients failed.
 #[test]
 fn clients_that_come_and_go_around_the_end_of_the_grace_time_always_find_a_server() {
     let base = Base::new(Duration::from_millis(1));
@@ -123,7 +124,8 @@ fn a_killed_postmaster_is_replaced_at_once() {
     assert_ne!(base.postmaster(), Some(postmaster));
 }
 
-/// A process of the account that the server runs as. PostgreSQL ignores the processes of other accounts.
+/// A process of the account that runs the server. PostgreSQL ignores the processes of other
+/// accounts.
 struct Bystander(Child);
 
 impl Bystander {
@@ -184,7 +186,7 @@ async fn server_in_a_folder_whose_name_is_not_utf_8_starts_and_starts_again_afte
     assert!(listens(&url));
 }
 
-/// The programs of a running server behind scripts that count the starts of a server.
+/// Scripts in front of a running server's programs that count the starts of servers.
 struct CountedPrograms(Folder);
 
 impl CountedPrograms {
@@ -194,7 +196,7 @@ impl CountedPrograms {
         let bin = options.split("/postgres ").next().unwrap();
         let starts = folder.0.join("starts");
         fs::write(&starts, "").unwrap();
-        // Root's server runs as another account, which counts.
+        // Root's server runs as another account, which must write the count.
         fs::set_permissions(&starts, fs::Permissions::from_mode(0o666)).unwrap();
         let count = format!("echo start >> '{}'\n", starts.display());
         for (program, first) in [("initdb", ""), ("pg_ctl", &*count), ("postgres", "")] {
@@ -231,8 +233,8 @@ fn copy_of_a_running_server_is_refused_with_its_pid() {
     assert_eq!(original.postmasters().len(), 1);
 }
 
-/// Hides a running server: from another container, neither the socket nor the lock file's process is visible. The
-/// file is back before the server looks for it, which it does once a minute.
+/// Hides a running server: from another container, neither the socket nor the lock file's process
+/// is visible. The file is back before the server looks for it, which it does once a minute.
 struct Hidden([(PathBuf, PathBuf); 2]);
 
 impl Hidden {
@@ -249,7 +251,7 @@ impl Hidden {
 impl Drop for Hidden {
     fn drop(&mut self) {
         for (path, hidden) in &self.0 {
-            // A second program has made a folder for its socket.
+            // A second program has created a folder for its socket.
             let _ = fs::remove_dir(path);
             fs::rename(hidden, path).unwrap();
         }

@@ -27,8 +27,8 @@ impl Drop for Folder {
     }
 }
 
-/// Writes a program that can be executed at once. A child process writes it: the kernel does not execute a file
-/// that any process has open for writing.
+/// Writes a program that can be executed at once. A child process writes it: the kernel does not
+/// execute a file that any process has open for writing.
 pub(crate) fn write_program(path: &Path, script: &str) {
     let written = Command::new("sh")
         .args(["-c", r#"printf '%s\n' "$1" > "$0" && chmod 755 "$0""#])
@@ -83,7 +83,8 @@ impl Site {
         let (bin, _) = runledger::dev::on_this_machine().unwrap();
         let bin = bin.components().as_path().to_owned();
         let prefix = bin.parent().unwrap();
-        // Debian has the programs in `lib/postgresql/15`, and they search `../../../share/postgresql/15`.
+        // On Debian the programs are in `lib/postgresql/15` and search
+        // `../../../share/postgresql/15`.
         let version = prefix.file_name().unwrap().to_str().unwrap();
         let [lib, share] = ["lib", "share"].map(|part| format!("{part}/postgresql/{version}"));
         let pack = match prefix
@@ -163,7 +164,6 @@ pub(crate) fn said(output: Output) -> Result<PathBuf, String> {
     }
 }
 
-/// Runs a client to its end.
 pub(crate) fn run(command: &mut Command) -> Result<PathBuf, String> {
     said(command.output().unwrap())
 }

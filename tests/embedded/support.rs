@@ -1,4 +1,5 @@
-//! What the tests of the embedded server share: a base folder of their own, client processes, and waiting.
+//! Helpers for the tests of the embedded server: a base folder per test, client processes, and
+//! waits.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,10 +11,10 @@ use std::time::Duration;
 
 use runledger::dev::{Options, reset};
 
-/// Far beyond what the slowest machine needs.
+/// Far more than the slowest machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Evaluates the expression until it gives `Some`, and fails after [`PATIENCE`].
+/// Evaluates the expression until it returns `Some`, and fails after [`PATIENCE`].
 macro_rules! eventually {
     ($what:literal, $probe:expr) => {{
         let start = std::time::Instant::now();
@@ -29,14 +30,15 @@ macro_rules! eventually {
 }
 pub(crate) use eventually;
 
-/// A base folder that no other test uses; its server is stopped and its files are deleted at the end.
+/// A base folder that no other test uses. At the end its server is stopped and its files are
+/// deleted.
 pub(crate) struct Base {
     pub(crate) dir: PathBuf,
     pub(crate) grace: Duration,
 }
 
 impl Base {
-    /// `grace` is what the clients ask for.
+    /// `grace` is the grace time that the clients request.
     pub(crate) fn new(grace: Duration) -> Self {
         Self::below("/var/tmp", grace)
     }
@@ -89,13 +91,13 @@ impl Drop for Base {
     }
 }
 
-/// A process of `dev_client`; killed when dropped.
+/// A `dev_client` process. Killed on drop.
 pub(crate) struct Client {
     pub(crate) child: Child,
 }
 
 impl Client {
-    /// Waits for the one line that it says, without its first word.
+    /// Waits for the line that the client prints, and returns it without its first word.
     pub(crate) fn url(&mut self) -> String {
         let line = self.line();
         line.strip_prefix("ready ").unwrap_or_else(|| panic!("client said: {line}")).to_owned()
@@ -121,18 +123,17 @@ impl Drop for Client {
     }
 }
 
-/// The folder of the socket that `url` names.
 pub(crate) fn socket_dir(url: &str) -> &str {
     url.split_once("host=").unwrap().1.split('&').next().unwrap()
 }
 
-/// Whether something answers on the socket that `url` names.
+/// Whether a server answers on the socket in `url`.
 pub(crate) fn listens(url: &str) -> bool {
     UnixStream::connect(format!("{}/.s.PGSQL.5432", socket_dir(url))).is_ok()
 }
 
-/// The processes with `wanted` in their command line. A child that was just forked still shows its parent's, so those
-/// whose parent is among them are left out.
+/// Returns the processes with `wanted` in their command line. A child that was just forked still
+/// shows its parent's command line, so processes whose parent is among them are left out.
 fn processes(wanted: &str) -> Vec<i32> {
     let output = Command::new("ps").args(["-eo", "pid=,ppid=,args="]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -149,7 +150,7 @@ fn processes(wanted: &str) -> Vec<i32> {
     found.iter().filter(|(_, parent)| !is_child(*parent)).map(|(pid, _)| *pid).collect()
 }
 
-/// Leaves a program no variables but those that say where PostgreSQL's programs are.
+/// Removes all environment variables except those that locate PostgreSQL's programs.
 pub(crate) fn with_few_variables(command: &mut Command) -> &mut Command {
     command.env_clear();
     let of_programs =

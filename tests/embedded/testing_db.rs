@@ -1,4 +1,5 @@
-//! The databases of tests, as tests use them: several in this process, and several processes under nextest.
+//! The databases of tests, as tests use them: several in this process, and several processes under
+//! nextest.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! The catalogue: built from the files that are there, and drawn as it stood.
+//! The catalogue: built from the existing files, and drawn in its final state.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::program::{example, run};
 
 const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/decisions");
 
-/// The picture of this name, of which all forms were written.
+/// Returns the picture with this name. Checks that all its forms were written.
 fn picture(folder: &Path, name: &str) -> GraphPicture {
     let written = |form: &str| std::fs::read_to_string(folder.join(format!("{name}.{form}"))).unwrap();
     let picture = GraphPicture::from_json(&written("json")).unwrap();

@@ -1,4 +1,4 @@
-//! The test kit: a payment without an idempotency key is found, one with it survives.
+//! The test kit finds a payment without an idempotency key. A payment with one survives.
 
 use runledger_tests::Fixture;
 

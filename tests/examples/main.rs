@@ -1,4 +1,5 @@
-//! The programs in `examples/`, run as their readers run them: as processes, on a database of their own.
+//! The programs in `examples/`, run like their readers run them: as processes, on databases of
+//! their own.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on panics, in its helpers too")]
 
 mod catalogue;

@@ -1,4 +1,4 @@
-//! The order: a retried payment, a refused one, and a transaction that is rolled back.
+//! The order: a retried payment, a refused payment, and a transaction that is rolled back.
 
 use runledger_tests::Fixture;
 

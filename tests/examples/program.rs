@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 
 use runledger_tests::Fixture;
 
-/// The program of an example, which cargo builds with the tests. `crashes` needs test dependencies.
+/// Returns the program of an example, which cargo builds with the tests. `crashes` is a cargo
+/// example, because it needs test dependencies.
 pub fn path(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().parent().unwrap();
@@ -13,7 +14,7 @@ pub fn path(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// The command for an example of this package, on the fixture's database.
+/// Returns the command for an example, on the fixture's database.
 pub fn example(name: &str, fixture: &Fixture) -> Command {
     let path = path(name);
     assert!(path.is_file(), "{} is not built; run `cargo test --package runledger-examples`", path.display());
@@ -22,14 +23,12 @@ pub fn example(name: &str, fixture: &Fixture) -> Command {
     command
 }
 
-/// Runs a command to its end.
 pub fn run(command: &mut Command) -> Ended {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended { status, stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// How a program ended and what it said.
 #[derive(Debug)]
 pub struct Ended {
     pub status: std::process::ExitStatus,
@@ -38,10 +37,10 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What it printed.
+    /// Returns the output.
     ///
     /// # Panics
-    /// Where it failed.
+    /// If the program failed.
     pub fn output(self) -> String {
         assert!(self.status.success(), "{self:?}");
         self.stdout

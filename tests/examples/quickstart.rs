@@ -1,4 +1,4 @@
-//! The quickstart: its report is right, and after a crash no recorded step is run again.
+//! The quickstart: its report is correct, and after a crash no recorded step executes again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -11,10 +11,10 @@ use runledger_tests::{Fixture, eventually};
 
 use crate::program::{Ended, example, run};
 
-/// How many files the test's folder has.
+/// The number of files in the test's folder.
 const N_FILES: usize = 40;
 
-/// A folder that goes with the value.
+/// A folder that is deleted with this value.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -24,7 +24,7 @@ impl Folder {
         Self(path.canonicalize().unwrap())
     }
 
-    /// Files of three lines each; one name and one content are not UTF-8.
+    /// Creates files of three lines each. One name and one content are not UTF-8.
     fn with_files(name: &str) -> Self {
         let folder = Self::new(name);
         for dir in ["files/a", "files/.git", "files/target"] {
@@ -44,14 +44,14 @@ impl Folder {
         std::fs::write(self.0.join(path), content).unwrap();
     }
 
-    /// The quickstart on the files.
     fn command(&self, fixture: &Fixture) -> Command {
         let mut command = example("quickstart", fixture);
         command.arg(self.0.join("files"));
         command
     }
 
-    /// Runs the quickstart on the files; the keys of the bodies that ran, but the inline one, in the order in which they began.
+    /// Runs the quickstart on the files. Returns the keys of the executed bodies, except for inline
+    /// steps, in the order in which they started.
     fn survey(&self, fixture: &Fixture, log: &str, options: &[&str]) -> (Ended, Vec<String>) {
         let log = self.0.join(log);
         let ended = run(self.command(fixture).args(options).env("RUNLEDGER_EXAMPLE_LOG", &log));
@@ -62,12 +62,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left of a test's folder harms nobody.
+        // A folder that is left over does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The steps in the database: key and when it was recorded.
+/// Returns the steps in the database: their keys and when they were recorded.
 async fn recorded(fixture: &Fixture) -> BTreeSet<(String, String)> {
     let sql = "select key, recorded_at::text from runledger.step";
     sqlx::query_as(sql).fetch_all(fixture.db.pool()).await.unwrap().into_iter().collect()
@@ -78,7 +78,8 @@ async fn states(fixture: &Fixture) -> Vec<String> {
     sqlx::query_scalar(sql).fetch_all(fixture.db.pool()).await.unwrap()
 }
 
-/// Ends the session of a look at the steps that waits for a lock, once there is one, and gives its process; never that of the process `but`.
+/// Ends a session that waits for a lock while it reads the steps. Waits until there is one, and
+/// returns its process id. Skips the process `but`.
 async fn cut_a_look(fixture: &Fixture, but: i32) -> i32 {
     let sql = "
         select pid, pg_terminate_backend(pid)
@@ -148,7 +149,7 @@ async fn a_fresh_survey_cancels_the_one_that_a_crash_has_left() {
 async fn a_look_of_the_progress_bar_that_fails_does_not_end_the_program() {
     let fixture = Fixture::new().await;
     let folder = Folder::with_files("looks");
-    // No run can end, so that the program goes on looking at the steps.
+    // No run can end, so the program keeps polling the steps.
     let mut no_end = fixture.db.begin().await.unwrap();
     sqlx::query("lock table runledger.outcome in share mode").execute(&mut *no_end).await.unwrap();
     let mut command = folder.command(&fixture);
@@ -157,7 +158,7 @@ async fn a_look_of_the_progress_bar_that_fails_does_not_end_the_program() {
     let mut no_look = fixture.db.begin().await.unwrap();
     sqlx::query("lock table runledger.step in access exclusive mode").execute(&mut *no_look).await.unwrap();
     let first = cut_a_look(&fixture, 0).await;
-    // That there is another one shows that the program has survived the first.
+    // A second session shows that the program survived the loss of the first.
     cut_a_look(&fixture, first).await;
     no_look.rollback().await.unwrap();
     no_end.rollback().await.unwrap();

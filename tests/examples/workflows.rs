@@ -1,10 +1,10 @@
-//! What the examples of workflows say, each on a database of its own.
+//! The output of the workflow examples, each on its own database.
 
 use runledger_tests::Fixture;
 
 use crate::program::{example, run};
 
-/// That a program prints these lines, in this order among others.
+/// Checks that a program prints these lines in this order, among others.
 async fn prints(name: &str, expected: &[&str]) {
     let fixture = Fixture::new().await;
     let output = run(&mut example(name, &fixture)).output();

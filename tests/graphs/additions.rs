@@ -1,4 +1,4 @@
-//! Nodes that are added to a graph that goes on: behaviour 32.
+//! Behaviour 32: nodes that are added to a live graph.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +16,7 @@ async fn length(text: &str) -> Result<u64> {
     Ok(text.len() as u64)
 }
 
-/// Adds a node to its own graph for each of its texts, which needs it.
+/// Adds a node to its own graph for each text. The new nodes depend on this one.
 #[job]
 async fn finds(texts: Vec<String>, #[inject] db: &Db, #[inject] context: &Context) -> Result<u64> {
     let graph = db.graph::<()>(context.graph_id().unwrap_or_default());
@@ -62,7 +62,7 @@ async fn nodes_can_be_appended_while_a_named_window_is_open_and_the_same_mutatio
     until(&db, node(&handle, "length").await.run_id, |info| info.state == RunState::Completed).await;
 
     assert!(handle.extend_from("more files").append("2", batch("second")).await.unwrap().created);
-    // Born ready: what it needs of the graph has ended.
+    // The node is ready from the start: its dependencies have ended.
     assert_eq!(output(&db, &node(&handle, "add").await).await, "11");
     assert_eq!(node(&handle, "after all, second").await.n_needs, 1);
     assert!(!handle.extend_from("more files").append("2", batch("second")).await.unwrap().created);
@@ -201,7 +201,8 @@ async fn a_running_node_adds_nodes_to_its_own_graph_which_are_given_what_it_gave
     worker.stop().await;
 }
 
-/// Additions that need nodes which end at that moment: none is forgotten, none is counted twice, nobody waits for one another.
+/// Additions whose dependencies end at the same moment: none is lost or counted twice, and no two
+/// transactions wait for each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_addition_that_needs_nodes_which_are_just_ending_waits_for_them_or_finds_them_ended() {
     let Fixture { db, database } = Fixture::new().await;
@@ -253,7 +254,7 @@ static BODIES: AtomicUsize = AtomicUsize::new(0);
 static BEGUN: Semaphore = Semaphore::const_new(0);
 static GO_ON: Semaphore = Semaphore::const_new(0);
 
-/// A body whose snapshot is older than what is added while it runs.
+/// A body whose snapshot is older than the nodes added while it runs.
 #[job]
 async fn looks_long(#[inject] tx: &mut Tx) -> Result<u64> {
     sqlx::query("set transaction isolation level serializable").execute(&mut **tx).await?;

@@ -1,4 +1,4 @@
-//! Nodes of graphs that run only if another says so.
+//! Nodes that run only if another node returns true.
 
 use runledger::prelude::*;
 use runledger::{
@@ -34,14 +34,15 @@ fn all() -> [&'static runledger::Definition; 4] {
     jobs![is_even, double, refuses, tells]
 }
 
-/// What the graph failed with, with its causes.
+/// Returns the failure of a graph, with its causes.
 async fn failure_of<T: runledger::Payload + std::fmt::Debug>(handle: &GraphHandle<T>) -> String {
     let error = soon(handle.result()).await.unwrap_err();
     let ClientError::RunFailed { failure, .. } = error else { panic!("{error:?}") };
     format!("{}: {}", failure.message, failure.causes.join("; "))
 }
 
-/// `double` runs if the number is even, `double#2` needs it, and `tells` takes any end of that.
+/// `double` runs if the number is even, `double#2` depends on it, and `tells` accepts any outcome
+/// of `double#2`.
 fn conditional(n: u64) -> Graph {
     let mut graph = Graph::new("conditional");
     let even = graph.call(is_even(n));
@@ -96,7 +97,7 @@ async fn a_failure_beside_what_was_skipped_fails_the_graph_and_a_result_that_was
     assert!(failure_of(&handle).await.contains("`refuses`: "));
     assert_eq!(handle.graph_state().await.unwrap(), GraphState::Failed);
 
-    // What needs it was skipped before: nobody else would tell of the failure.
+    // Its dependent was skipped before, so no other node would report the failure.
     let mut graph = Graph::new("later");
     let odd = graph.call(is_even(3));
     let doubled = graph.call(double(1));

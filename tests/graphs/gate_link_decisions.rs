@@ -1,4 +1,4 @@
-//! Links to gates that are bound to one decision, and what any link can do after the decision.
+//! Links to gates that allow only one decision, and the use of any link after the decision.
 
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ async fn link_can_only_repeat_the_decision_of_a_decided_gate() {
     assert!(before.contains("bob"), "{before}");
 }
 
-/// The decisions and outcomes, as text.
+/// Returns the decisions and outcomes as text.
 async fn decision(db: &Db) -> String {
     scalar(
         db,

@@ -34,7 +34,6 @@ async fn n_decisions(db: &Db) -> i64 {
     scalar(db, "select count(*) from runledger.decision").await
 }
 
-/// Asserts that a link is revoked.
 fn assert_revoked(answer: Result<(), ClientError>, graph: Uuid) {
     let error = answer.unwrap_err();
     assert!(matches!(error, ClientError::LinkRevoked { .. }), "{error:?}");
@@ -67,7 +66,7 @@ async fn revoked_links_decide_nothing_and_later_links_decide() {
     let later = approved().link_to_complete(&key(), HOUR, &true).await.unwrap();
     db.gate_link(&key(), &later).unwrap().decide().await.unwrap();
     assert_eq!(gate(&handle).await.state, RunState::Completed);
-    // The decided gate takes no decision by a revoked link, not even the same one.
+    // The decided gate accepts no decision by a revoked link, not even the same one.
     assert_revoked(db.gate_link(&key(), &bound).unwrap().decide().await, handle.id());
     // The other gate and decisions without a link are not affected.
     db.gate_link(&key(), &other).unwrap().gate().complete(&true).await.unwrap();
@@ -98,7 +97,7 @@ async fn link_of_the_first_format_decides_until_a_revocation() {
     assert_revoked(db.gate_link(&key(), &text).unwrap().gate().complete(&true).await, revoked.id());
 }
 
-/// A link as the first version signs it: HMAC-SHA-256 by its definition.
+/// A link in the first format: HMAC-SHA-256, computed by its definition.
 async fn first_format(db: &Db, graph: Uuid) -> String {
     let mut said = vec![1];
     said.extend(graph.as_bytes());

@@ -1,4 +1,4 @@
-//! Links with which somebody outside decides about a gate.
+//! Links with which outsiders decide a gate.
 
 use std::time::{Duration, SystemTime};
 

@@ -44,7 +44,6 @@ fn assert_refused(answer: Result<(), ClientError>, words: &[&str]) {
     }
 }
 
-/// Asserts that the gate is open and nobody has decided it.
 async fn assert_open<T: runledger::Payload>(db: &Db, handle: &GraphHandle<T>, gate: &str) {
     assert_eq!(node(handle, gate).await.state, RunState::Waiting);
     assert_eq!(scalar::<i64>(db, "select count(*) from runledger.decision").await, 0);
@@ -127,7 +126,7 @@ async fn gates_of_additions_and_of_recovered_graphs_keep_their_types() {
     again.gate("added").complete(&1).await.unwrap();
 }
 
-/// Writes gates as a program that does not know gate types does.
+/// Simulates gates of a program that does not know gate types.
 #[tokio::test]
 async fn gate_without_a_stored_type_takes_any_value() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -145,7 +144,8 @@ async fn type_of_a_newer_program_is_not_checked() {
     handle.gate("approved").complete("yes").await.unwrap();
 }
 
-/// A graph to which a gate is added during `act`, which asks by a pool of one connection.
+/// Adds a gate to a graph during `act`, which uses a pool of one connection. Returns `act`'s
+/// result.
 async fn added_during<T>(act: impl AsyncFn(GraphHandle<()>) -> T) -> (T, GraphHandle<()>, Fixture) {
     let fixture = Fixture::new().await;
     let mut graph = Graph::new("grows");

@@ -19,8 +19,8 @@ async fn holds_on() -> Result<u64> {
     std::future::pending().await
 }
 
-/// A graph with queued nodes, an open gate, nodes that need the gate's success, and nodes that accept any
-/// outcome.
+/// A graph with queued nodes, an open gate, nodes that need the gate's success, and nodes that
+/// accept any outcome.
 async fn submitted(db: &Db, n_nodes: u64) -> GraphHandle<()> {
     let mut graph = Graph::new("wide");
     let gate = graph.gate::<u64>("gate");

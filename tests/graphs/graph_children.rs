@@ -1,4 +1,4 @@
-//! Graphs that a workflow starts.
+//! Graphs as children of workflows.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -47,7 +47,7 @@ async fn starts_a_graph(wf: &Wf, a: u64, b: u64) -> Result<u64> {
     Ok(before + graph.result().await?)
 }
 
-/// What is said of a run that has failed, with its causes.
+/// Returns the failure of a run, with its causes.
 fn why(error: ClientError) -> String {
     let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
     std::iter::once(failure.message).chain(failure.causes).collect::<Vec<_>>().join(": ")
@@ -232,7 +232,7 @@ async fn a_graph_without_meaning_fails_its_workflow_with_all_that_is_wrong_and_w
 
 static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
 
-/// The same job, before and after a deploy that gives it a deadline and another queue.
+/// The same job before and after a deploy that gives it a deadline and another queue.
 mod before {
     use runledger::prelude::*;
 

@@ -51,7 +51,7 @@ async fn tells_both(n: u64, end: Outcome<u64>) -> Result<u64> {
     Ok(n + 10 * end.completed().unwrap_or_default())
 }
 
-/// The nodes `number` and `decides`, and what `build` adds to them.
+/// The nodes `number` and `decides`, with the additions of `build`.
 fn graph(build: fn(&mut Graph, Node<u64>, Node<bool>)) -> Graph {
     let mut graph = Graph::new("edges");
     let (one, yes) = (graph.call(number(1)), graph.call(decides(true)));
@@ -165,7 +165,7 @@ async fn edges_that_agree_or_only_order_beside_a_parameter_complete() {
     worker.stop().await;
 }
 
-/// A graph that is declared in one order or another.
+/// The same graph, declared in one of two orders.
 fn ordered(is_reversed: bool) -> Graph {
     let mut graph = Graph::new("ordered");
     let yes = graph.call(decides(true));

@@ -1,4 +1,4 @@
-//! Nodes of one graph that are used in another graph.
+//! Nodes of one graph that are used in another.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Jobs and questions that tests of graphs have in common.
+//! Jobs and queries shared by the tests of graphs.
 
 use runledger::prelude::*;
 use runledger::{GraphHandle, NodeInfo, Outcome};
@@ -18,7 +18,7 @@ pub async fn refuses(n: u64) -> Result<u64> {
     Err(Error::terminal(format!("{n} is refused")))
 }
 
-/// Says how the node before it ended.
+/// Returns a text about the outcome of its dependency.
 #[job]
 pub async fn tells(end: Outcome<u64>) -> Result<String> {
     Ok(match end {
@@ -28,7 +28,6 @@ pub async fn tells(end: Outcome<u64>) -> Result<String> {
     })
 }
 
-/// A node of a graph by its name.
 pub async fn node<T: runledger::Payload>(handle: &GraphHandle<T>, name: &str) -> NodeInfo {
     let nodes = handle.nodes().await.unwrap();
     nodes.iter().find(|node| node.name == name).unwrap_or_else(|| panic!("no `{name}` in {nodes:?}")).clone()

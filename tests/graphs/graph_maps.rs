@@ -14,7 +14,7 @@ async fn lists(n: u64) -> Result<Vec<u64>> {
 
 #[job]
 async fn squares(n: u64) -> Result<u64> {
-    // More digits than a float has.
+    // A number with more digits than a float can represent.
     Ok(u64::MAX - n * n)
 }
 

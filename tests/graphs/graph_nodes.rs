@@ -1,4 +1,4 @@
-//! The options of the nodes of graphs, each as those of a run by itself.
+//! The options of nodes. They have the same effect as the options of single runs.
 
 use std::time::{Duration, SystemTime};
 
@@ -92,7 +92,7 @@ async fn a_thousand_nodes_fan_out_and_in_again_and_no_run_row_is_written_twice()
     let all = graph.then(sum, (wide,));
     let handle = graph.result(all).enqueue(&db).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), (0..1_000).map(|n| n + 2).sum::<u64>());
-    // All rows are of the transaction that wrote the graph.
+    // All rows come from the transaction that wrote the graph.
     let once = "select (count(*), count(distinct xmin::text))::text from runledger.run";
     assert_eq!(scalar::<String>(&db, once).await, "(1003,1)");
     let attempts: i64 = scalar(&db, "select count(*) from runledger.outcome where attempt <> 1").await;

@@ -1,4 +1,4 @@
-//! What `Graph::feed` refuses: a value that the job would not receive.
+//! `Graph::feed` refuses values that the job would not receive.
 
 use runledger::prelude::*;
 use runledger::{AnyCall, Graph, value};
@@ -16,7 +16,7 @@ async fn counts_parts(parts: Vec<u64>) -> Result<u64> {
     Ok(parts.iter().sum())
 }
 
-/// Feeds `parameters` to a node with `arguments`, and returns what is said.
+/// Feeds `parameters` to a node with `arguments`, and returns the error.
 async fn refused(db: &Db, arguments: serde_json::Value, parameters: &[&str]) -> String {
     let mut graph = Graph::new("fed");
     let source = graph.call(one());

@@ -1,4 +1,4 @@
-//! What behaviours 27, 30, 31, 33 and 34 say and no other test shows, and graphs of data.
+//! The parts of behaviours 27, 30, 31, 33 and 34 that no other test shows, and graphs of data.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -208,7 +208,7 @@ async fn a_graph_of_a_hundred_thousand_nodes_is_refused_and_one_of_ten_thousand_
     }
 }
 
-/// When a graph is cancelled, beside a completion and an addition.
+/// When a graph is cancelled, relative to a completion and an addition.
 enum Order {
     CancelLast,
     CancelFirst,
@@ -216,7 +216,7 @@ enum Order {
 }
 
 impl Order {
-    /// Most at once, and some in each of the orders one of which that ends in.
+    /// Three of five at once, and one of five in each of the two serial orders.
     fn of(n: u64) -> Self {
         match n % 5 {
             0 => Self::CancelLast,
@@ -226,7 +226,7 @@ impl Order {
     }
 }
 
-/// What was released before a cancel goes on to be cancelled; what was not is never started.
+/// Nodes released before the cancel are cancelled. Other nodes never start.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn a_cancel_that_races_a_completion_a_release_or_an_addition_ends_in_one_of_the_serial_orders() {
@@ -414,7 +414,8 @@ async fn a_recovered_graph_has_the_settings_the_conditions_and_the_additions_of_
     worker.stop().await;
 }
 
-/// Whoever cancels a graph ends its run first, and then one node after the other: it can be stopped between the two.
+/// A cancel ends the run of the graph first, then one node after another. It can be stopped in
+/// between.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_gate_of_a_cancelled_graph_is_decided_about_though_its_own_cancel_is_still_to_come() {
     let Fixture { db, database } = Fixture::new().await;

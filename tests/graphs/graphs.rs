@@ -238,7 +238,7 @@ async fn cancelling_a_graph_cancels_queued_running_waiting_and_blocked_nodes_and
     let running = named(&handle.nodes().await.unwrap(), "held_up").run_id;
     until(&db, running, |info| info.state == RunState::Running).await;
     assert_eq!(handle.cancel("enough").await.unwrap(), Cancelled::Now);
-    // A worker may be cancelling some of the nodes at the same time.
+    // A worker may cancel some of the nodes at the same time.
     let nodes = async || handle.nodes().await.unwrap();
     eventually(nodes, |nodes| nodes.iter().all(|node| node.state == RunState::Cancelled)).await;
     assert_eq!(handle.graph_state().await.unwrap(), GraphState::Cancelled);
@@ -419,7 +419,8 @@ async fn a_graph_a_gate_and_a_map_node_take_no_signals_and_say_so_whether_they_g
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal").await, 0);
 }
 
-/// What the design was made for: nodes of one graph that end at once, on several workers, each with another that waits for it.
+/// The purpose of the design: nodes of one graph end at the same moment on several workers, and
+/// each has a waiting dependent.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_siblings_that_finish_at_the_same_moment_each_releasing_its_own_dependant_all_commit() {
     let Fixture { db, database } = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! The behaviours of declared graphs, each as a test named by its sentence.
+//! The behaviours of declared graphs, one test for each.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

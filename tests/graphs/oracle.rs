@@ -1,5 +1,6 @@
-//! Behaviours 27 and 28 for graphs of any shape: random graphs of nodes that give, fail, try again, take a while and are taken from their workers, held against what
-//! their shape alone says. Half of them are submitted in parts while they run.
+//! Behaviours 27 and 28 for graphs of any shape. Random graphs have nodes that return, fail, retry,
+//! take time and are taken from their workers. The shape alone determines the expected end. Half of
+//! the graphs are submitted in parts while they run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use runledger_tests::seed::seed;
 
 use runledger_tests::rows::{LONG, scalar, worker};
 
-/// The graph of a shape of which all but the first nodes are added while it runs, a few at a time.
+/// Submits the first nodes of a shape, then adds the others a few at a time while the graph runs.
 async fn submit_in_parts(db: &Db, shapes: &[Shape], seed: u64) -> GraphHandle<()> {
     let mut dice = fastrand::Rng::with_seed(!seed);
     let mut from = 1 + dice.usize(..shapes.len());
@@ -44,7 +45,7 @@ async fn judge_whole(handle: &GraphHandle<serde_json::Value>, shapes: &[Shape]) 
     judge(handle, shapes).await.unwrap()
 }
 
-/// Without a result a graph completes if all nodes do that no other needs.
+/// A graph without a result completes if all nodes without dependents complete.
 async fn judge_parts(handle: &GraphHandle<()>, shapes: &[Shape]) -> Vec<String> {
     let result = ended(handle).await;
     let needed: BTreeSet<usize> =
@@ -65,7 +66,8 @@ async fn ended<T: Payload>(handle: &GraphHandle<T>) -> Result<T, ClientError> {
     tokio::time::timeout(LONG, handle.result()).await.expect("a graph should have ended long ago")
 }
 
-/// Takes nodes from their workers, and returns how many. Tries 500 times, until the workers have some.
+/// Takes nodes from their workers, and returns how many. Tries up to 500 times, until workers have
+/// some.
 async fn take_from_workers(db: &Db) -> u64 {
     for _ in 0..500 {
         let n_taken = take_some_away(db).await;
@@ -77,7 +79,8 @@ async fn take_from_workers(db: &Db) -> u64 {
     0
 }
 
-/// So many graphs, some at a time, whose nodes are taken from their workers now and then; half of them are submitted in parts.
+/// Checks `n_graphs` graphs, `at_once` at a time. Nodes are taken from their workers now and then,
+/// and half of the graphs are submitted in parts.
 async fn hold(n_graphs: u64, at_once: u64) {
     let fixture = Fixture::new().await;
     let mut workers = Vec::new();

@@ -1,4 +1,5 @@
-//! Behaviour 36, as far as active keys go: at most one run with a key has not ended, and who is refused is told which.
+//! Behaviour 36, for active keys: at most one run with a key is live, and a refused caller learns
+//! which.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ async fn starts_a_sync(wf: &Wf) -> Result<String> {
     Ok(refused.failure().message.clone())
 }
 
-/// The run that has the key, where that is why this was refused.
+/// Returns the run that owns the key, from the error of a refused call.
 fn holder<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Uuid {
     match answer {
         Err(ClientError::Active { run_id, .. }) => run_id,

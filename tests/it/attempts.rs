@@ -1,4 +1,5 @@
-//! Behaviours 12 and 21: what consumes an attempt, what becomes of a run that keeps killing its process, and what can be read afterwards.
+//! Behaviours 12 and 21: what consumes an attempt, what happens to a run that keeps killing its
+//! process, and which records remain.
 
 use std::process::Child;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use uuid::Uuid;
 
 #[workflow(max_attempts = 1)]
 async fn attempts_suspends(wf: &Wf, #[inject] context: &Context) -> Result<u32> {
-    // A run stays with its worker for a sleep whose end is near by the time it is recorded.
+    // A run stays resident for a sleep that ends soon after it is recorded.
     wf.sleep(Duration::from_secs(2)).await?;
     let child = wf.start(attempts_number()).await?;
     let of_child = child.result().await?;
@@ -26,7 +27,7 @@ async fn attempts_number(#[inject] context: &Context) -> Result<u32> {
     Ok(context.attempt())
 }
 
-/// Tells that a body is here, and holds it.
+/// Reports that a body has started, and blocks it.
 #[derive(Clone, Debug)]
 struct Door {
     entered: Arc<Semaphore>,
@@ -77,13 +78,13 @@ async fn attempts_of_a_step(wf: &Wf) -> Result<()> {
 
 const CHAIN: &str = "the card was refused: the bank is closed";
 
-/// Kills its process once, and is gone when this returns.
+/// Starts a process that its job kills once, and waits until it has died.
 async fn crash_once(db: &Db, database: &str) {
     let mut child = crashing::start(env!("CARGO_BIN_EXE_crashing"), database).unwrap();
     wait_for_the_end_of(&mut child, db).await;
 }
 
-/// Waits until the process has died. A run that waits for its turn after a crash need not wait here.
+/// Waits until the process has died. Runs that wait after a crash are made due at once.
 async fn wait_for_the_end_of(child: &mut Child, db: &Db) {
     let began = std::time::Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -95,7 +96,7 @@ async fn wait_for_the_end_of(child: &mut Child, db: &Db) {
     }
 }
 
-/// Serves the job that kills processes, in this process, which it does not kill.
+/// Serves the job that kills processes, in a process that the job does not kill.
 async fn take_over(db: &Db) -> Worker {
     let app = App::new(db.clone()).with(jobs![kills_its_process]).timings(Timings::FAST);
     app.name(crashing::NAME).start().await.unwrap()
@@ -169,13 +170,12 @@ async fn a_shutdown_does_not_consume_an_attempt() {
     worker.stop().await;
 }
 
-/// A worker called `reader`.
 async fn serve(db: &Db) -> Worker {
     let jobs = jobs![attempts_third_time, attempts_never, attempts_of_a_step];
     App::new(db.clone()).with(jobs).name("reader").start().await.unwrap()
 }
 
-/// Checks what every attempt has: its number, its worker and its times, one after the other.
+/// Checks the number, the worker and the times of each attempt.
 fn check(attempts: &[AttemptInfo], worker_id: i64, submitted: SystemTime) {
     let mut earliest = submitted;
     for (attempt, number) in attempts.iter().zip(1..) {
@@ -234,7 +234,7 @@ async fn the_failed_tries_of_a_step_can_be_read_afterwards() {
     let (tries, own): (Vec<_>, Vec<_>) =
         attempts.into_iter().partition(|attempt| attempt.step_key == "charge");
     check(&own, worker.id(), run.info().await.unwrap().created_at);
-    // The last try of the step is the error that is recorded as its result.
+    // The error of the step's last attempt is recorded as its result.
     check(&tries, worker.id(), SystemTime::UNIX_EPOCH);
     worker.stop().await;
     assert_eq!((tries.len(), own.len()), (2, 1));

@@ -1,4 +1,5 @@
-//! What is refused, with which words: values, names, servers, poolers. Nothing is written, and what runs goes on.
+//! Refused values, names, servers and poolers, with their error texts. A refusal writes nothing and
+//! disturbs no run.
 
 mod durations;
 mod names;
@@ -9,7 +10,7 @@ mod servers;
 mod values;
 mod words;
 
-/// An error with its causes, as a person reads it.
+/// Returns an error with its causes, as a person reads it.
 fn told(error: &(dyn std::error::Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |error| error.source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnectOptions;
 
 static RELEASED: AtomicBool = AtomicBool::new(false);
 
-/// Blocks its thread, as no handler should.
+/// Blocks its thread, which no handler should do.
 #[job]
 async fn blocks_its_thread() -> Result<()> {
     while !RELEASED.load(Ordering::Acquire) {
@@ -45,7 +45,7 @@ async fn handlers_that_block_every_thread_of_their_process_do_not_stop_its_heart
         stopped.recv().unwrap();
         runtime.block_on(worker.stop());
     });
-    // It buries whoever is silent for its lease.
+    // Declares workers dead that are silent for their lease.
     let undertaker = worker(&db, jobs![blocking_bystander]).await;
     let mut handles = Vec::new();
     for _ in 0..THREADS {
@@ -114,7 +114,7 @@ async fn a_process_holds_at_most_three_connections_and_six_spare_ones_more_than_
     }
     let session: String = scalar(&db, "select session_name from runledger.worker").await;
     let count = format!("select count(*) from pg_stat_activity where application_name = '{session}'");
-    // Waiting in this process costs its share of connections too.
+    // Waits in this process also need connections of the pool.
     let waits: Vec<_> = handles
         .iter()
         .map(|handle| {
@@ -127,7 +127,8 @@ async fn a_process_holds_at_most_three_connections_and_six_spare_ones_more_than_
         most = most.max(scalar::<i64>(&db, &count).await);
         tokio::task::yield_now().await;
     }
-    // On a busy machine, the engine's own statements may hold the pool for so long that it opens spare ones.
+    // On a busy machine the engine's own statements may keep the pool busy, so that it opens more
+    // connections.
     assert!((4..=12).contains(&most), "{most} connections");
     worker.stop().await;
 }
@@ -188,8 +189,9 @@ async fn block_thread_in_each_round() {
     worker.stop().await;
 }
 
-/// The blocked thread may be the one that polled the runtime's I/O driver. Without a wake-up from outside, the other
-/// threads then sleep until it is free, and so do the client's: this test waits outside the runtime.
+/// The blocked thread may be the one that polled the runtime's I/O driver. Without a wake-up from
+/// outside, the other threads then sleep until that thread is free, and so do the client's. This
+/// test therefore waits outside the runtime.
 #[test]
 fn handler_that_blocks_one_thread_does_not_stop_the_others() {
     let (ended, end) = mpsc::channel();
@@ -203,7 +205,7 @@ fn handler_that_blocks_one_thread_does_not_stop_the_others() {
 
 static HEEDED: AtomicBool = AtomicBool::new(false);
 
-/// Blocks its thread, whatever it is told, and gives an output in the end.
+/// Blocks its thread despite a cancel, and returns an output in the end.
 #[job]
 async fn blocks_through_its_cancel() -> Result<u32> {
     while !HEEDED.load(Ordering::Acquire) {
@@ -240,7 +242,7 @@ async fn a_cancelled_run_that_does_not_yield_is_ended_without_its_body() {
 
 static LET_GO: AtomicBool = AtomicBool::new(false);
 
-/// Lets the blocking body go when the test ends, however it does.
+/// Releases the blocking body when the test ends, even by a panic.
 struct LetGo;
 
 impl Drop for LetGo {

@@ -1,4 +1,4 @@
-//! Cancelling a run and everything below it, whatever comes in between.
+//! Cancels of a run and its descendants, with interruptions.
 
 use runledger::prelude::*;
 use runledger::{Cancelled, Job, RunHandle, RunState};
@@ -18,7 +18,7 @@ async fn runs_for_ever() -> Result<()> {
     std::future::pending().await
 }
 
-/// The run, its child and its grandchild, once all three rest: the first two wait, the last one sleeps.
+/// Returns a run, its child and its grandchild. The first two wait and the last one sleeps.
 async fn resting_tree(db: &Db) -> (RunHandle<impl Job<Output = String>>, Uuid, Uuid) {
     let handle = grandparent().enqueue(db).await.unwrap();
     let child = child_of(db, handle.id()).await;
@@ -30,7 +30,7 @@ async fn resting_tree(db: &Db) -> (RunHandle<impl Job<Output = String>>, Uuid, U
     (handle, child, grandchild)
 }
 
-/// Cancels a tree and drops the future before it has come to what is below the run.
+/// Cancels a tree, and drops the future before it has cancelled the descendants.
 async fn cancel_and_drop_halfway(fixture: &Fixture, run_id: Uuid) {
     let proxy = Proxy::start(fixture.database.url()).await.unwrap();
     let there = Db::connect(proxy.url()).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_cancel_that_a_dead_worker_did_not_carry_out_reaches_the_children() {
     let handle = works_beside_its_child().enqueue(&db).await.unwrap();
     let child = child_of(&db, handle.id()).await;
     until(&db, child, |info| info.cause.as_deref() == Some("slept")).await;
-    // The worker learns that it is dead before it learns of the request, and goes on under another number.
+    // The worker first learns that it is dead, then of the request. It continues with another id.
     let die = format!(
         "begin;
          update runledger.worker set state = 'dead', died_at = now(), died_why = 'test';
@@ -165,7 +165,8 @@ async fn a_run_whose_cancel_was_requested_starts_no_child() {
     let worker = worker(&db, jobs![starts_a_child_late, child_that_sleeps]).await;
     let handle = starts_a_child_late().enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Running).await;
-    // Without a notification: the start of the child comes before the heartbeat that would tell of the request.
+    // Sent without a notification: the child starts before the heartbeat that would report the
+    // request.
     let request = format!("insert into runledger.cancel (run_id) values ('{}')", handle.id());
     execute(&db, &request).await;
     START_GATE.add_permits(1);
@@ -193,7 +194,8 @@ async fn a_request_that_no_attempt_has_seen_is_carried_out_while_the_run_sleeps(
 async fn a_dead_worker_is_buried_while_many_runs_are_being_cancelled() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![child_that_sleeps]).await;
-    // A run that ended before what it has started was cancelled, and a worker whose lock is free, both at one pulse.
+    // One heartbeat finds both: a run that ended before its descendants were cancelled, and a
+    // worker whose lock is free.
     let scene = "begin;
          insert into runledger.run (run_id, job, tenant, queue, priority, input, parent_id, start_at)
          select md5(n::text)::uuid, 'child_that_sleeps', '', 'default', 0, '{}', case when n > 0 then md5('0')::uuid end, now()
@@ -223,7 +225,8 @@ async fn a_request_reaches_its_run_while_maintenance_waits_for_a_lock() {
     until(&db, running.id(), |info| info.state == RunState::Running).await;
     let waiting = waits_for_ping().enqueue(&db).await.unwrap();
     until(&db, waiting.id(), |info| info.state == RunState::Waiting).await;
-    // Maintenance queues a run whose wait is over, and waits for a transaction that has queued it as well.
+    // Maintenance queues a run whose wait is over. It waits here for a transaction that queues the
+    // same run.
     let mut lock = db.pool().begin().await.unwrap();
     let queue = "insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
                  select run_id, queue, job, priority, now(), 'woken', 0, 0, 0 from runledger.run where run_id = $1";
@@ -232,7 +235,7 @@ async fn a_request_reaches_its_run_while_maintenance_waits_for_a_lock() {
     let waits = "select coalesce(max(query_start::text), '') from pg_stat_activity
                  where wait_event_type = 'Lock' and query like '-- wake_due%' and datname = current_database()";
     let wait = eventually(async || scalar::<String>(&db, waits).await, |wait| !wait.is_empty()).await;
-    // Without a notification, as where that is lost: the next heartbeat brings it.
+    // Sent without a notification, as if it were lost: the next heartbeat reports the request.
     execute(&db, &format!("insert into runledger.cancel (run_id) values ('{}')", running.id())).await;
     until(&db, running.id(), |info| info.state == RunState::Cancelled).await;
     assert_eq!(scalar::<String>(&db, waits).await, wait, "maintenance has waited all the while");

@@ -1,4 +1,4 @@
-//! Behaviours 22, 24 and 25, as far as children go.
+//! Behaviours 22, 24 and 25, for children.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -48,7 +48,7 @@ async fn a_parent_that_waits_for_its_child_leaves_its_slot_to_it() {
     worker.stop().await;
 }
 
-/// Starts itself, for ever if it may.
+/// Starts itself again and again.
 #[workflow(max_attempts = 2, backoff = "1ms..1ms")]
 async fn starts_itself(wf: &Wf) -> Result<u64> {
     Ok(wf.start(starts_itself()).await?.result().await? + 1)
@@ -68,7 +68,7 @@ async fn a_workflow_that_starts_itself_ends_at_the_limit_with_an_error_that_name
     let tried =
         "select max(attempt) from runledger.outcome join runledger.run using (run_id) where depth = 100";
     assert_eq!(scalar::<i32>(&db, tried).await, 1, "it is not tried again");
-    // Below the new run is what takes the place of the children of the old one, as deep as they were.
+    // The revived run starts new children in place of the old ones, just as deep.
     let revived = handle.revive(RunState::Failed).await.unwrap();
     until(&db, revived.id(), |info| info.state == RunState::Failed).await;
     let revived =
@@ -90,12 +90,12 @@ async fn waits_for_a_forgotten_child(wf: &Wf) -> Result<u64> {
 async fn a_parent_that_waits_for_a_child_which_a_failover_has_lost_starts_it_again() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![waits_for_a_forgotten_child, quick_child]);
-    // The parent has the only slot, so that the child stays in its queue.
+    // The parent uses the only slot, so the child stays queued.
     let worker = app.timings(Timings::FAST).concurrency(1).start().await.unwrap();
     let handle = waits_for_a_forgotten_child().enqueue(&db).await.unwrap();
     let n_children = "select count(*) from runledger.run where parent_id is not null";
     eventually(async || scalar::<i64>(&db, n_children).await, |n| *n == 1).await;
-    // As a standby has it that had not received the start.
+    // Simulates a promoted standby that had not received the start.
     let forget = format!(
         "delete from runledger.ready;
         delete from runledger.step where run_id = '{0}';
@@ -103,7 +103,7 @@ async fn a_parent_that_waits_for_a_child_which_a_failover_has_lost_starts_it_aga
         handle.id()
     );
     execute(&db, &forget).await;
-    // Each replay passes it.
+    // Each replay passes the gate.
     FORGETFUL_GATE.add_permits(100);
     assert_eq!(soon(handle.result()).await.unwrap(), 3);
     worker.stop().await;
@@ -204,7 +204,7 @@ pub async fn grandparent(wf: &Wf) -> Result<String> {
     child.result().await.map_err(Into::into)
 }
 
-/// The one child of a run, once there is one.
+/// Waits for the only child of a run and returns its id.
 pub async fn child_of(db: &Db, parent: Uuid) -> Uuid {
     let find = format!("select array(select run_id from runledger.run where parent_id = '{parent}')");
     eventually(async || scalar::<Vec<Uuid>>(db, &find).await, |children| children.len() == 1).await[0]
@@ -237,7 +237,8 @@ async fn cancelling_a_waiting_run_is_immediate_and_goes_down_to_its_grandchildre
     until(&db, grandchild, |info| info.cause.as_deref() == Some("slept")).await;
     assert_eq!(handle.cancel("all of it").await.unwrap(), Cancelled::Now);
     assert_eq!(handle.info().await.unwrap().state, RunState::Cancelled);
-    // A worker may be cancelling them at the same time, and the client leaves what it locks to it.
+    // A worker may cancel the runs at the same time. The client skips runs that a worker has
+    // locked.
     for run_id in [child, grandchild] {
         until(&db, run_id, |info| info.state == RunState::Cancelled).await;
     }
@@ -354,7 +355,8 @@ async fn a_run_that_a_step_has_enqueued_has_no_parent_and_outlives_the_workflow_
     worker.stop().await;
 }
 
-/// Begins to start more children than there are connections, keeps all of that without polling it, and starts another.
+/// Begins to start more children than there are connections, stops polling those starts, and starts
+/// another child.
 #[workflow]
 async fn keeps_starts_without_polling_them(wf: &Wf) -> Result<u64> {
     let mut kept: Vec<_> = (0..8).map(|n| wf.start(quick_child(n))).collect();

@@ -1,4 +1,5 @@
-//! Maintenance of many runs: a worker does not wait for a heartbeat between batches, and a run that fails stops no other.
+//! Maintenance of many runs: a worker does not wait for a heartbeat between batches, and a failing
+//! run stops no other.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ async fn chore_of_an_hour() -> Result<()> {
     Ok(())
 }
 
-/// Inserts runs that wait for a signal until an instant which has passed.
+/// Inserts runs that wait for a signal. The time limits of the waits have passed.
 fn waits_that_are_over(n_runs: usize) -> String {
     format!(
         "with runs as (
@@ -51,7 +52,7 @@ async fn waits_and_deadlines_that_are_over_do_not_wait_for_further_heartbeats() 
     worker.stop().await;
 }
 
-/// Lets inserts for a run into a table fail.
+/// Makes inserts for a run into a table fail.
 async fn spoil(db: &Db, table: &str, run_id: Uuid) {
     spoil_where(db, table, &format!("new.run_id = '{run_id}'"), "").await;
 }
@@ -75,13 +76,13 @@ async fn queued(db: &Db, n_runs: usize) -> Vec<Uuid> {
     ids
 }
 
-/// Stores requests of which only the engine's walks and workers know.
+/// Stores requests that only maintenance and workers find.
 async fn request(db: &Db, table: &str) {
     execute(db, &format!("insert into runledger.{table} (run_id, reason) select run_id, 'test' from runledger.run order by run_id")).await;
 }
 
-/// Starts a worker, and waits until all runs but the first, which is spoiled, have come to a state. Mends the first one then,
-/// and waits for it.
+/// Starts a worker and waits until all runs but the first have reached a state. The first run is
+/// spoiled: this function then repairs it and waits for it.
 async fn until_others_and_then_the_first(db: &Db, runs: &[Uuid], state: RunState) {
     let worker = worker(db, jobs![chore_of_an_hour]).await;
     for run_id in &runs[1..] {
@@ -93,7 +94,7 @@ async fn until_others_and_then_the_first(db: &Db, runs: &[Uuid], state: RunState
     worker.stop().await;
 }
 
-/// Ends queued runs as a process does that cancels them and dies before it cancels the runs below.
+/// Ends queued runs like a process that cancels them and dies before it cancels their children.
 async fn cancel_halfway(db: &Db, runs: &[Uuid]) {
     let runs = runs.iter().map(|run_id| format!("'{run_id}'")).collect::<Vec<_>>().join(", ");
     let ended = format!(
@@ -184,7 +185,7 @@ async fn request_for_a_run_that_nobody_can_take_is_looked_at_once_a_heartbeat() 
     worker.stop().await;
 }
 
-/// Makes the first run overdue for longer than the others.
+/// Makes all runs overdue, the first for longest.
 async fn overdue(db: &Db, n_runs: usize) -> Vec<Uuid> {
     let calls = (0..n_runs).map(|_| chore_of_an_hour().delay(LONG).deadline(LONG));
     let mut runs: Vec<Uuid> =
@@ -269,7 +270,7 @@ async fn wait_that_is_over_and_locked_is_looked_at_once_a_heartbeat() {
     worker.stop().await;
 }
 
-/// A table that is locked as a whole is no fault of the runs.
+/// A table that is locked as a whole is not the fault of the runs.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn waits_that_were_over_while_a_table_was_locked_end_once_it_is_free() {
@@ -281,7 +282,7 @@ async fn waits_that_were_over_while_a_table_was_locked_end_once_it_is_free() {
     let through = Db::connect(proxy.url()).await.unwrap();
     let app = App::new(through).with(jobs![chore_of_an_hour]).timings(Timings::DEFAULT);
     let worker = app.start().await.unwrap();
-    // 2 s each: the batch and two runs alone wait for 10 s each.
+    // 20 heartbeats of 2 s each. In that time the batch and two single runs wait for 10 s each.
     eventually(async || proxy.count("-- heartbeat"), |n_beats| *n_beats >= 20).await;
     let n_beats = proxy.count("-- heartbeat");
     tx.rollback().await.unwrap();
@@ -323,7 +324,7 @@ async fn chore_waits(wf: &Wf) -> Result<u64> {
     Ok(wf.signal("ping").await?)
 }
 
-/// The children of locked runs end; the runs are woken once they are free.
+/// The children of locked runs end. The runs are woken once they are unlocked.
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_run_that_cannot_be_woken_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -362,7 +363,7 @@ async fn chore_parent(wf: &Wf) -> Result<u64> {
     Ok(child.result().await?)
 }
 
-/// Lets a queued run wait for another one, which has ended.
+/// Makes a queued run wait for a run that has already ended.
 async fn strand(db: &Db, parent: Uuid, child: Uuid) {
     let strand = format!(
         "update runledger.run set parent_id = '{parent}', depth = 1 where run_id = '{child}';
@@ -382,7 +383,7 @@ async fn parent_of_a_run_whose_worker_died_before_it_woke_it_goes_on_soon_after_
     let app = App::new(db.clone()).with(jobs![chore_of_an_hour]).timings(nets_far_apart());
     let worker = app.start().await.unwrap();
     until(&db, runs[0], |info| info.state == RunState::Completed).await;
-    // The first nets have been cast, and the next ones are ten minutes away.
+    // The first safety sweeps are over, and the next ones are 10 min away.
     strand(&db, runs[1], runs[3]).await;
     let dead = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
                 values ('dead', '0', 'dead', '{}', '{}', now() - interval '2 minutes', runledger.server_incarnation())";
@@ -396,7 +397,7 @@ async fn parent_goes_on_soon_after_its_worker_came_back_under_its_name() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 2).await;
     strand(&db, runs[0], runs[1]).await;
-    // The first nets come before the parent has waited for long enough.
+    // The first safety sweeps come before the parent has waited for long enough.
     let killed = "update runledger.waiting set since = now();
                   insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
                   values ('same', '0', 'same', '{}', '{}', now(), runledger.server_incarnation())";
@@ -447,7 +448,7 @@ async fn parent_that_cannot_be_woken_does_not_stop_others() {
     worker.stop().await;
 }
 
-/// Inserts children of a run: these many have ended, the last is to begin in an hour.
+/// Inserts children of a run: `n_ended` terminal ones, and one that starts in an hour.
 fn children(parent: Uuid, n_ended: usize) -> String {
     format!(
         "insert into runledger.run (run_id, job, tenant, queue, priority, input, parent_id, depth, start_at)
@@ -485,7 +486,7 @@ async fn cancel_reads_the_children_of_a_run_in_pages() {
     assert_eq!(proxy.count("-- cancel_below"), 6, "10,001 children in pages of 2,000");
     through.pool().close().await;
     alone(&db).await;
-    // As long as the last page does not show, the server has yet to count.
+    // The server reports its statistics late: wait until they include the last page.
     let n_read = async || scalar::<i64>(&db, CHILDREN_READ).await - before;
     let n_read = eventually(n_read, |n_read| *n_read > 10_000).await;
     assert!(n_read < 11_000, "{n_read} index entries for 10,001 children");

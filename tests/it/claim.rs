@@ -14,7 +14,7 @@ use runledger_tests::{Fixture, PATIENCE, eventually};
 use tokio::sync::{Barrier, Notify, Semaphore};
 use uuid::Uuid;
 
-/// The numbers of runs in the order in which they began.
+/// The numbers of runs, in the order in which they started.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Vec<u32>>>);
 
@@ -62,7 +62,7 @@ async fn claim_meets_the_others(#[inject] barrier: &Arc<Barrier>) -> Result<()> 
     Ok(())
 }
 
-/// How many bodies run now and ran at most, and what lets them end.
+/// Counts the bodies that run now and at most, and lets them end.
 #[derive(Clone, Debug)]
 struct Gauge {
     present: Arc<AtomicUsize>,
@@ -98,14 +98,14 @@ async fn serve_logged(db: &Db, log: &Log) -> Worker {
     app.concurrency(1).start().await.unwrap()
 }
 
-/// Waits until a worker has nothing more to do and says that it sleeps.
+/// Waits until the worker has nothing to do and reports that it sleeps.
 async fn asleep(db: &Db) {
     let sleeping = "select count(*) from runledger.worker where state = 'active' and sleeping";
     let ask = async || sqlx::query_scalar::<_, i64>(sleeping).fetch_one(db.pool()).await.unwrap();
     eventually(ask, |n| *n == 1).await;
 }
 
-/// An enqueue tells few of those that sleep: one that could not take the run must not be among them.
+/// An enqueue notifies only a few sleeping workers, so each of them must be able to take the run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_without_a_free_slot_is_not_taken_for_asleep() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -129,7 +129,7 @@ async fn a_worker_that_does_not_know_whether_it_is_known_as_asleep_says_so_again
     let through = Db::connect(proxy.url()).await.unwrap();
     let worker = App::new(through).with(jobs![claim_gated]).concurrency(1).start().await.unwrap();
     asleep(&db).await;
-    // That it is awake, having no slot free.
+    // The lost reply is to the report that the worker is awake, because no slot is free.
     proxy.arm("-- worker_sleep", Fault::LoseReply);
     claim_gated(1).enqueue(&db).await.unwrap();
     eventually(async || proxy.n_faults(), |n_faults| *n_faults == 1).await;
@@ -146,7 +146,7 @@ async fn claim_gated(gate: usize) -> Result<()> {
     Ok(())
 }
 
-/// How long after the instant at which it was due the run was claimed, in seconds of the database's clock.
+/// Returns how long after its due time the run was claimed, in seconds of the database's clock.
 async fn lateness(db: &Db, run_id: Uuid) -> f64 {
     let late =
         "select extract(epoch from started_at - start_at)::float8 from runledger.run_state where run_id = $1";
@@ -202,7 +202,7 @@ async fn an_urgent_run_does_not_wait_for_the_end_of_a_backlog() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_future_run_is_not_claimed_before_its_instant_and_is_claimed_at_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    // It polls after an hour: that a run is claimed at all shows that the worker woke for its instant.
+    // The worker polls once an hour. Only a wake-up for the due time explains a claim.
     let worker = worker_without_polls(&db, jobs![claim_plain]).await;
     asleep(&db).await;
     let delayed = claim_plain().delay(Duration::from_millis(700)).enqueue(&db).await.unwrap();
@@ -222,7 +222,7 @@ async fn a_future_run_is_claimed_at_its_instant_though_it_came_right_after_anoth
     let worker = worker_without_polls(&db, jobs![claim_plain]).await;
     for _ in 0..3 {
         asleep(&db).await;
-        // What is found after the first says nothing of those that come at once after it.
+        // The run an hour away must not hide the run that is due soon.
         claim_plain().delay(Duration::from_secs(3600)).enqueue(&db).await.unwrap();
         let soon = claim_plain().delay(Duration::from_millis(200)).enqueue(&db).await.unwrap();
         soon.result_within(PATIENCE).await.unwrap();
@@ -232,7 +232,7 @@ async fn a_future_run_is_claimed_at_its_instant_though_it_came_right_after_anoth
     worker.stop().await;
 }
 
-/// The seconds between the failure of the first attempt and the instant of the second, as it stands in the queue.
+/// Returns the seconds from the failure of the first attempt to the planned start of the second.
 async fn planned(db: &Db, run_id: Uuid) -> f64 {
     let planned = "select extract(epoch from ready_at - ended_at)::float8
                    from runledger.ready join runledger.attempt using (run_id) where run_id = $1";
@@ -241,7 +241,7 @@ async fn planned(db: &Db, run_id: Uuid) -> f64 {
     eventually(ask, Option::is_some).await.unwrap_or_default()
 }
 
-/// The seconds between the end of the first attempt and the start of the second.
+/// Returns the seconds from the end of the first attempt to the start of the second.
 async fn pause<J: Job>(run: &RunHandle<J>) -> f64 {
     run.result_within(PATIENCE).await.unwrap();
     let attempts = run.attempts().await.unwrap();
@@ -267,7 +267,7 @@ async fn a_backoff_of_three_seconds_fires_when_three_seconds_have_passed_since_t
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_never_claims_a_job_it_has_no_code_for() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    // Older, and as urgent or more urgent than what it has code for.
+    // Runs of an unknown job, older and at least as urgent as the runs of the known job.
     let foreign = [claim_other(), claim_other().priority(9), claim_other().start_at(seconds_ago(60))];
     enqueue_all(foreign, &db).await.unwrap();
     let worker = App::new(db.clone()).with(jobs![claim_plain]).start().await.unwrap();
@@ -286,7 +286,7 @@ async fn five_claimers_on_five_runs_get_five() {
     let mut workers = Vec::new();
     for _ in 0..5 {
         let own = Db::connect_with((*db.pool().connect_options()).clone(), 3).await.unwrap();
-        // Each has room for one, and no body ends before all five have begun.
+        // Each worker has one slot, and no body ends before all five have started.
         let app = App::new(own).with(jobs![claim_meets_the_others]).provide(Arc::clone(&barrier));
         workers.push(app.concurrency(1).start().await.unwrap());
     }
@@ -303,7 +303,6 @@ async fn five_claimers_on_five_runs_get_five() {
     }
 }
 
-/// Records who held which run: a trigger sees every lease there ever was.
 async fn watch_leases(db: &Db) {
     sqlx::raw_sql(
         "create table leased (run_id uuid, worker_id bigint, token uuid);

@@ -44,7 +44,6 @@ async fn rests() -> Result<()> {
     Ok(())
 }
 
-/// How a command ended, and what it said.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -53,20 +52,20 @@ struct Ended {
 }
 
 impl Ended {
-    /// What it printed, where it was done.
+    /// Returns the output of a successful command.
     #[track_caller]
     fn done(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
-    /// The one JSON value that it printed.
+    /// Returns the single JSON value of the output.
     #[track_caller]
     fn value(self) -> Value {
         serde_json::from_str(&self.done()).unwrap()
     }
 
-    /// Why it was refused.
+    /// Returns the error text of a refused command.
     #[track_caller]
     fn refused(self) -> String {
         assert_eq!((self.code, self.stdout.as_str()), (Some(1), ""), "{self:?}");
@@ -81,7 +80,7 @@ async fn cli(fixture: &Fixture, arguments: &[&str]) -> Ended {
 async fn cli_at(url: &str, arguments: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_runledger_cli"));
     command.args(arguments).env("DATABASE_URL", url).env("USER", "ann").stdin(Stdio::null());
-    // Not a project's folder, because a project may have an embedded database.
+    // A project's folder might have an embedded database.
     command.current_dir("/").env_remove("CARGO_MANIFEST_DIR");
     let output = soon(command.kill_on_drop(true).output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -135,7 +134,7 @@ async fn revoked_link_decides_nothing_and_gate_stays_open() {
     cli(&fixture, &["gate", "complete", &run, "approved", "--value", "7"]).await.done();
 }
 
-/// A graph that waits for a gate, and then gives what the gate was given.
+/// Enqueues a graph that waits for a gate, and returns the value of the gate.
 async fn release(db: &Db) -> GraphHandle<u64> {
     let mut graph = Graph::new("release");
     let approved = graph.gate::<u64>("approved");
@@ -190,7 +189,7 @@ async fn a_gate_is_failed_and_cancelled_with_a_message_as_the_library_does_it() 
         assert_eq!(said, format!("gate `approved` of graph `{run}` is {state}, decided by `bob`\n"));
         let node = graph.nodes().await.unwrap().into_iter().find(|node| node.name == "approved").unwrap();
         assert_eq!((node.state, node.error.unwrap().message.as_str()), (state, kept));
-        // The library takes the same decision for made.
+        // The library accepts the same decision again.
         let gate: GateHandle<'_, u64> = graph.gate("approved");
         if verb == "fail" {
             gate.fail("too late").await.unwrap();
@@ -474,7 +473,7 @@ async fn runs_of_a_renamed_job_are_listed_by_the_name_that_their_program_gave_it
     renamed().enqueue(db).await.unwrap();
     enqueue_all([AnyCall::by_name("cli.former", &json!({}))], db).await.unwrap();
     let earlier = renamed().enqueue(db).await.unwrap().id();
-    // As a program from before the renaming stores it.
+    // The run as an older program stored it, before the job was renamed.
     execute(db, &format!("update runledger.run set job = 'cli.former' where run_id = '{earlier}'")).await;
     let names = async |names: &[&str]| {
         let named = names.iter().flat_map(|name| ["--job", *name]);

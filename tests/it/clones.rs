@@ -1,4 +1,4 @@
-//! Copies of a database: no worker serves one before an operator has adopted it.
+//! Copies of a database: no worker serves a copy before an operator has adopted it.
 
 use std::path::PathBuf;
 
@@ -18,19 +18,18 @@ async fn clones_charge(n: u32) -> Result<u32> {
     Ok(n)
 }
 
-/// Starts a worker on a database.
 async fn start(db: &Db) -> std::result::Result<runledger::Worker, ClientError> {
     App::new(db.clone()).with(jobs![clones_charge]).timings(Timings::FAST).start().await
 }
 
-/// The error of a worker that does not start.
+/// Returns the error of a worker that does not start on a copy.
 async fn refusal(db: &Db) -> String {
     let refused = start(db).await.map(drop).unwrap_err();
     assert!(matches!(refused, ClientError::Copy { .. }), "{refused:?}");
     refused.to_string()
 }
 
-/// As if a template had made this database from another one: it brings the record of that.
+/// Simulates a database created from a template, which contains the template's installation record.
 macro_rules! template_copy {
     () => {
         "update runledger.installation set database = 0, written_by = pg_current_xact_id()::text::bigint"
@@ -41,7 +40,6 @@ async fn empty() -> TestDb {
     TestDb::new("an empty database", async |_: &str| Ok::<(), sqlx::Error>(())).await
 }
 
-/// Runs one of PostgreSQL's programs.
 async fn program(name: &str, arguments: &[&str]) {
     let (folder, _): (PathBuf, _) = runledger::dev::on_this_machine().unwrap();
     let ended = Command::new(folder.join(name)).args(arguments).output().await.unwrap();
@@ -57,7 +55,8 @@ fn name_of(url: &str) -> String {
     url.parse::<PgConnectOptions>().unwrap().get_database().unwrap().to_owned()
 }
 
-/// Workers refuse the copy, clients can read and use it, and workers serve it once it is adopted.
+/// Checks that workers refuse the copy, that clients can use it, and that workers serve it once it
+/// is adopted.
 async fn is_refused_until_adopted(original: &str, copy: &str, run: uuid::Uuid) {
     let copied = Db::connect(copy).await.unwrap();
     let told = refusal(&copied).await;
@@ -106,7 +105,7 @@ async fn restore_of_the_schema_and_then_of_the_data_is_refused_at_every_moment()
     let copy = empty().await;
     let file = std::env::temp_dir().join(format!("runledger-{}.sql", uuid::Uuid::now_v7()));
     let file = file.to_str().unwrap();
-    // In this order `pg_dump` writes what a client asks for, long before the runs.
+    // `pg_dump` writes the tables in this order if a client names them, long before the runs.
     let first = ["-a", "-t", "runledger.installation", "-t", "runledger.migration"];
     let then = ["-a", "-n", "runledger", "-T", "runledger.installation", "-T", "runledger.migration"];
     for part in [&["-s"][..], &first, &then] {
@@ -120,7 +119,8 @@ async fn restore_of_the_schema_and_then_of_the_data_is_refused_at_every_moment()
     is_refused_until_adopted(database.url(), copy.url(), run).await;
 }
 
-/// Somebody restores into a database that a program has already migrated, and ignores the errors of `create`.
+/// An operator restores into a database that a program has already migrated, and ignores the errors
+/// of `create`.
 #[tokio::test(flavor = "multi_thread")]
 async fn migrated_database_that_took_the_rows_of_another_is_refused_until_adopted() {
     let (original, copy) = (Fixture::new().await, Fixture::new().await);

@@ -1,4 +1,4 @@
-//! Behaviour 19 for commits that take their time: nothing of other runs waits for one, whatever becomes meanwhile of its run and of its step.
+//! Behaviour 19 for slow commits: no other run waits for one, whatever happens to its run and step.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-/// A commit with an entry waits for the lock of the test, and is refused if that says so.
+/// A commit with an entry waits for the test's lock. It is refused if `refusal` has a row.
 const TABLES: &str = "
     create table ledger (n bigint);
     create table refusal (n bigint);
@@ -25,12 +25,12 @@ const TABLES: &str = "
     end $$;
     create constraint trigger held after insert on ledger deferrable initially deferred for each row execute function hold()";
 
-/// The commits that wait for the lock of the test.
+/// Counts the commits that wait for the test's lock.
 const HELD_UP: &str = "
     select count(*) from pg_locks
     where locktype = 'advisory' and objid = 93 and not granted and database = (select oid from pg_database where datname = current_database())";
 
-/// The statements that wait for a row, or for the transaction that has written it.
+/// Lists the statements that wait for a row or for the transaction that wrote it.
 const WAITING_FOR_ROWS: &str = "
     select coalesce(string_agg(wait_event || ': ' || query, '; '), '') from pg_stat_activity
     where datname = current_database() and wait_event_type = 'Lock' and wait_event in ('transactionid', 'tuple')";
@@ -55,7 +55,7 @@ async fn beside_commits() -> Result<()> {
 
 static LEAVES: Semaphore = Semaphore::const_new(0);
 
-/// Enters in a step, which it drops where it is told to.
+/// Writes an entry in a step. Drops the step on request if `may_leave`.
 #[workflow(max_attempts = 1)]
 async fn enters_in_a_step(wf: &Wf, is_closure: bool, may_leave: bool) -> Result<()> {
     let step = if is_closure { wf.tx("entry", slowly_entered) } else { wf.run(slowly_enters()) };
@@ -67,7 +67,7 @@ async fn enters_in_a_step(wf: &Wf, is_closure: bool, may_leave: bool) -> Result<
     Ok(())
 }
 
-/// What has the commit, and how nobody comes to wait for it any more.
+/// Which code commits, and why it no longer waits for the commit.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     CancelledJob,
@@ -75,13 +75,14 @@ enum Left {
     DroppedStep { is_closure: bool },
 }
 
-/// Has one run leave its commit, and other runs complete meanwhile. What is left of the first in the end: its state, its entries, its steps.
+/// Makes one run abandon its commit while other runs complete. Returns the final state of that run,
+/// its entries and its steps.
 async fn leave(left: Left, is_refused: bool) -> (RunState, i64, i64) {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let mut holder: PgConnection = database.connect().await.unwrap();
     sqlx::query("select pg_advisory_lock(93)").execute(&mut holder).await.unwrap();
-    // With so few connections the journal has one writer: whoever waits there has all others wait.
+    // With 5 connections the commit queue has one writer. A writer that waits would block all runs.
     let few = Db::connect_with(database.url().parse().unwrap(), 5).await.unwrap();
     let worker = worker(&few, jobs![enters_in_a_step, slowly_enters, beside_commits]).await;
     let run_id: Uuid = match left {
@@ -152,7 +153,7 @@ async fn a_cancelled_run_that_is_in_its_commit_is_not_taken_for_one_that_does_no
     let run = slowly_enters().enqueue(&db).await.unwrap();
     eventually(async || scalar::<i64>(&db, HELD_UP).await, |n| *n == 1).await;
     run.cancel("not needed").await.unwrap();
-    // At each of these it is asked which cancels are not heeded.
+    // Each heartbeat looks for cancels that bodies ignore.
     for _ in 0..4 {
         let beat = "select heartbeat_at::text from runledger.worker";
         let before: String = scalar(&db, beat).await;
@@ -167,7 +168,7 @@ async fn a_cancelled_run_that_is_in_its_commit_is_not_taken_for_one_that_does_no
 
 #[job]
 async fn works_for_long() -> Result<()> {
-    // Longer than a transaction may be kept.
+    // Longer than the limit for an unpolled transaction.
     tokio::time::sleep(Duration::from_secs(11)).await;
     Ok(())
 }
@@ -175,7 +176,7 @@ async fn works_for_long() -> Result<()> {
 static COMMITS: Semaphore = Semaphore::const_new(0);
 static KEEPS: Semaphore = Semaphore::const_new(0);
 
-/// Awaits another step from when its own is in its commit.
+/// Waits for another step once its own is committing.
 #[workflow(max_attempts = 1)]
 async fn keeps_what_is_committed(wf: &Wf) -> Result<()> {
     let mut entry = pin!(wf.tx("entry", slowly_entered));
@@ -206,7 +207,7 @@ async fn a_step_that_is_committed_while_the_code_keeps_it_holds_no_transaction_a
     worker.stop().await;
 }
 
-/// What an attempt holds as long as there is anything of it.
+/// A value that exists as long as any part of an attempt exists.
 #[derive(Debug)]
 struct HeldByAttempts;
 
@@ -222,13 +223,13 @@ async fn taken_back_in_time() -> Result<()> {
     Ok(())
 }
 
-/// The same in a step that can be taken back.
+/// As [`never_acknowledged`], in a step with a compensation.
 #[workflow(max_attempts = 1)]
 async fn never_acknowledged_in_a_step(wf: &Wf) -> Result<()> {
     Ok(wf.saga().run(never_acknowledged(), |()| taken_back_in_time()).await?)
 }
 
-/// Stops a worker whose database went away in the middle of a commit.
+/// Stops a worker whose database disappeared during a commit.
 async fn stop_without_a_database(as_a_step: bool) {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, "create table ledger (n bigint)").await;
@@ -244,7 +245,7 @@ async fn stop_without_a_database(as_a_step: bool) {
     } else {
         never_acknowledged().enqueue(&db).await.unwrap();
     }
-    // It has lost the connection of the commit, and asks what became of that.
+    // The worker has lost the connection of the commit, and queries the outcome.
     eventually(async || scalar::<String>(&db, WAITING_FOR_ROWS).await, |waiting| !waiting.is_empty()).await;
     proxy.set(Mode::Refuse);
     proxy.cut();

@@ -1,4 +1,5 @@
-//! What operators configure of jobs, and their bodies read: without a deploy, and in the version of the form that the code knows.
+//! Job configuration by operators: bodies read it without a deploy, in the version that the code
+//! knows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use runledger_tests::{Fixture, eventually};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-/// The form of before.
+/// The old form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Rate {
     per_second: u32,
 }
 
-/// The form of today.
+/// The new form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Rates {
     per_second: BTreeMap<String, u32>,
@@ -31,7 +32,7 @@ async fn pays_at(#[inject] context: &Context) -> Result<(Option<Rate>, Option<Ra
     Ok((context.config(1)?, context.config(2)?))
 }
 
-/// What a run of it is given now.
+/// Returns the configuration that a new run reads.
 async fn given(db: &Db) -> (Option<Rate>, Option<Rates>) {
     soon(pays_at().enqueue(db).await.unwrap().result()).await.unwrap()
 }
@@ -65,7 +66,7 @@ async fn two_versions_of_the_form_stand_side_by_side_under_any_name_of_the_job()
     db.configure("pays_at", 2, &rates(9)).await.unwrap();
     let worker = worker(&db, jobs![pays_at]).await;
     assert_eq!(given(&db).await, (Some(Rate { per_second: 5 }), Some(rates(9))));
-    // Its present name counts first.
+    // The present name of the job takes precedence.
     db.configure("pays_at", 1, &Rate { per_second: 6 }).await.unwrap();
     eventually(async || given(&db).await, |given| given.0 == Some(Rate { per_second: 6 })).await;
     assert!(db.unconfigure("pays_at", 2).await.unwrap());

@@ -1,4 +1,4 @@
-//! Connections that are silent, and bodies that hold many.
+//! Connections that no longer answer, and bodies that use many connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ async fn worker_stops_while_the_database_does_not_answer_its_registration() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let app = App::new(Db::connect(proxy.url()).await.unwrap()).with(jobs![connections_plain]);
-    // Its lease is longer than the test waits.
+    // The lease is longer than the test waits.
     let timings = Timings::new(Duration::from_millis(200), Duration::from_secs(1), PATIENCE * 2);
     let worker = app.timings(timings).start().await.unwrap();
     proxy.arm("-- worker_register", Fault::Strand);
@@ -102,7 +102,8 @@ async fn a_transaction_of_the_engine_that_the_network_left_open_is_ended_by_the_
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let own = Db::connect(proxy.url()).await.unwrap();
-    // The suspension of the parent, or the settlement of its child: both have the parent's row. It is never released.
+    // Holds the suspension of the parent or the settlement of its child forever. Both lock the
+    // parent's row.
     proxy.arm("COMMIT", Fault::Hold);
     let app = App::new(own).with(jobs![connections_plain, connections_parent]).timings(Timings::FAST);
     let worker = app.start().await.unwrap();
@@ -145,10 +146,10 @@ async fn a_limited_wait_ends_though_the_database_does_not_answer() {
     let proxy = Proxy::start(database.url()).await.unwrap();
     let db = Db::connect(proxy.url()).await.unwrap();
     let handle = connections_plain(1).enqueue(&db).await.unwrap();
-    // It has looked, and listens.
+    // The handle has polled once and now listens.
     let listens = handle.result_within(Duration::from_millis(500)).await;
     assert!(matches!(listens, Err(ClientError::WaitTimedOut { .. })), "{listens:?}");
-    // The same error, however the database is away.
+    // The error is the same for every kind of outage.
     let waits = async || {
         tokio::time::timeout(PATIENCE, handle.result_within(Duration::from_millis(100))).await.unwrap()
     };
@@ -202,7 +203,8 @@ async fn the_sessions_of_a_pool_end_with_the_last_worker_that_uses_it() {
     assert!(sqlx::query("select 1").execute(&mut *body).await.is_err());
 }
 
-/// What looks at all that is below a run seems dear where nothing is known of parents yet, and is asked for whenever a workflow fails or is cancelled.
+/// Without statistics about parents, the planner overestimates the query for descendants. It runs
+/// whenever a workflow fails or is cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_session_of_a_client_compiles_the_plan_of_what_is_below_a_run() {
     let Fixture { db, database: _database } = Fixture::new().await;

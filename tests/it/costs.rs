@@ -1,4 +1,5 @@
-//! What runs and steps cost, counted in statements by a proxy before the server. Enqueueing goes past it and is not counted.
+//! The costs of runs and steps, counted in statements by a proxy in front of the server. Enqueues
+//! do not pass the proxy.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,11 +24,12 @@ async fn costed(wf: &Wf, n_steps: u64) -> Result<u64> {
     Ok(sum)
 }
 
-/// Claims and looks at the lanes from a notification to the next sleep. The pauses between them double from 1 ms to 64 ms, twice where the notification
-/// comes late, so there are some twenty, each a claim and a look at the lanes at most.
+/// Claims and scans from a notification to the next sleep. The pauses between them double from 1 ms
+/// to 64 ms, twice if the notification comes late. That makes about 20 pauses, each with at most a
+/// claim and a scan.
 const MOST_LOOKS: usize = 40;
 
-/// A worker whose every statement goes through the proxy.
+/// A worker whose statements all pass the proxy.
 struct Counted {
     fixture: Fixture,
     proxy: Proxy,
@@ -35,7 +37,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// It has started and sleeps, and nothing is counted yet.
+    /// Starts the worker and waits until it sleeps. Nothing is counted yet.
     async fn new(concurrency: usize) -> Self {
         let fixture = Fixture::new().await;
         let proxy = Proxy::start(fixture.database.url()).await.unwrap();
@@ -43,9 +45,11 @@ impl Counted {
         let worker = App::new(db).with(jobs![costed, add]).concurrency(concurrency).start().await.unwrap();
         let counted = Self { fixture, proxy, worker };
         counted.until_asleep().await;
-        // The last statement of the nets that a worker casts when it starts, and not again for thirty seconds.
+        // The last statement of the safety sweeps. They run at the start of a worker, then after 30
+        // s.
         eventually(async || counted.proxy.count("-- cancel_left"), |n_casts| *n_casts == 1).await;
-        // What an operator says of the jobs is read before the worker starts, and once more at its first heartbeat.
+        // Overrides and configurations are read before the worker starts and at its first
+        // heartbeat.
         eventually(async || counted.proxy.count("-- tunings"), |n_reads| *n_reads == 2).await;
         eventually(async || counted.proxy.count("-- configs"), |n_reads| *n_reads == 2).await;
         counted.proxy.forget();
@@ -61,7 +65,7 @@ impl Counted {
         eventually(async || scalar::<i64>(self.db(), asleep).await, |n_asleep| *n_asleep == 1).await;
     }
 
-    /// Runs this many at once to their end.
+    /// Enqueues this many runs at once and waits until all have completed.
     async fn run(&self, n_runs: i64, n_steps: u64) {
         enqueue_all((0..n_runs).map(|_| costed(n_steps)), self.db()).await.unwrap();
         let left = "select (select count(*) from runledger.run) - (select count(*) from runledger.outcome where state = 'completed')";
@@ -72,7 +76,7 @@ impl Counted {
         verbs(&self.proxy)
     }
 
-    /// How many statements there were of each verb.
+    /// Returns the number of statements of each verb.
     fn kinds(&self) -> BTreeMap<String, usize> {
         let mut kinds = BTreeMap::new();
         for verb in self.verbs() {
@@ -82,7 +86,7 @@ impl Counted {
     }
 }
 
-/// The statements in their order: the verb that each of ours begins with, or the statement itself.
+/// Returns the statements in order: the verb in the header of ours, others in full.
 fn verbs(proxy: &Proxy) -> Vec<String> {
     let verb =
         |line: &String| line.trim_start_matches("-- ").split(':').next().unwrap_or_default().to_owned();
@@ -93,8 +97,9 @@ fn is_of_a_new_connection(verb: &str) -> bool {
     verb == "timeline" || ["set ", "prepare "].iter().any(|begin| verb.starts_with(begin))
 }
 
-/// Every statement is counted from the end of the second run to that of the last, but what goes by time and not by run: heartbeats, the look at the
-/// lanes (at most one in 60 ms), and what a new connection is told. A worker of one slot shares nothing between runs, and does not sleep before they end.
+/// Counts every statement from the end of the second run to the end of the last one. Not counted:
+/// heartbeats, scans of the lanes (at most one in 60 ms) and the setup of connections. A worker
+/// with one slot shares no statement between runs and does not sleep before they end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workflow_of_three_steps_alone_costs_five_statements_one_claim_its_steps_and_one_settlement() {
     let counted = Counted::new(1).await;
@@ -112,9 +117,12 @@ async fn a_workflow_of_three_steps_alone_costs_five_statements_one_claim_its_ste
     counted.worker.stop().await;
 }
 
-/// Every statement is counted from one sleep of the worker to the first look of the next, but heartbeats, which go by time, and what a new connection is asked and
-/// told. Beside what the run itself costs, that is what it takes to wake up and to fall asleep again, once for however many runs come meanwhile. One that has
-/// work for a moment only does not say that it is awake: under an old snapshot the rows that it would leave are in the way of every claim.
+/// Counts every statement from one sleep of the worker to the first scan of the next sleep, except
+/// for heartbeats and the setup of connections.
+///
+/// Beyond the costs of the run itself, these are the costs of one wake-up and one falling asleep,
+/// however many runs arrive in between. A worker with work for only a moment does not report that
+/// it is awake: under an old snapshot, every claim would read the dead rows of those reports.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_wakes_a_worker_costs_a_bounded_number_of_statements_more() {
     let counted = Counted::new(DEFAULT_CONCURRENCY).await;
@@ -158,7 +166,8 @@ async fn an_idle_worker_asks_the_database_at_most_once_a_second() {
     counted.run(1, 1).await;
     counted.until_asleep().await;
     counted.proxy.forget();
-    // The pauses of a worker that has just fallen asleep are shorter: 16 ms, and four times as long each time.
+    // A worker that has just fallen asleep has shorter pauses: 16 ms, then four times as long each
+    // time.
     let n_looks = async || {
         counted.kinds().into_iter().filter(|(verb, _)| verb != "heartbeat").map(|(_, n)| n).sum::<usize>()
     };
@@ -173,7 +182,7 @@ async fn an_idle_worker_asks_the_database_at_most_once_a_second() {
     soon(counted.worker.stop()).await;
 }
 
-/// Every statement of a client is counted but those that begin and end transactions, once its connection has prepared them.
+/// Counts every statement of a client that has prepared them, except for begin and commit.
 #[tokio::test]
 async fn a_graph_costs_one_statement_and_an_addition_five_whatever_their_size() {
     let fixture = Fixture::new().await;
@@ -214,7 +223,8 @@ async fn a_graph_costs_one_statement_and_an_addition_five_whatever_their_size() 
     }
 }
 
-/// As for a workflow alone. Nobody polls between two nodes: whoever ends one claims the next.
+/// Counts as for a workflow alone. No poll comes between two nodes: the worker that ends a node
+/// claims the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_releases_another_costs_one_statement_beside_its_settlement() {
     let counted = Counted::new(1).await;

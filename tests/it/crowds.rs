@@ -1,4 +1,5 @@
-//! Crowds: a million runs that are queued, ten thousand that fall due at one instant, and many clients at once.
+//! Crowds: a million queued runs, ten thousand runs that fall due at once, and many clients at
+//! once.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::plans::{complaints, execute, explain, explained, pages};
 
 static DOOR: Semaphore = Semaphore::const_new(0);
 
-/// Keeps its slot until its worker stops.
+/// Occupies its slot until its worker stops.
 #[job]
 async fn crowd_stays() -> Result<()> {
     DOOR.acquire().await?.forget();
@@ -28,7 +29,7 @@ async fn crowd_passes() -> Result<()> {
     Ok(())
 }
 
-/// Written past the engine. The statistics stay those of empty tables until somebody asks for others.
+/// Written without the engine. The statistics remain those of empty tables until a test analyses.
 const BACKLOG: &str = "
 alter table runledger.run set (autovacuum_enabled = off);
 alter table runledger.ready set (autovacuum_enabled = off);
@@ -39,7 +40,8 @@ insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, atte
     select run_id, queue, job, priority, start_at, 'enqueued', 0, 0, 0 from runledger.run;
 insert into runledger.worker (worker_id, name, version, session_name, jobs, queues) values (1, 'w', '1', 's', '{crowd_stays}', '{default}')";
 
-/// The statements that meet a queue, of ten runs where they take many, and how many rows each gives.
+/// Statements that read a queue, with arguments (of ten runs if they take many) and the number of
+/// rows that each returns.
 const MEETINGS: [(&str, &str, u32); 2] = [
     (
         "claim",
@@ -50,13 +52,15 @@ const MEETINGS: [(&str, &str, u32); 2] = [
     ("lanes", "'{default}', '{crowd_stays}'", 1),
 ];
 
-/// What one of them may meet: ten runs, some ten probes a run, each page counted once a level of the plan. The queue has ten thousand pages and more.
+/// The most pages that such a statement may read: ten runs, about ten probes per run, each page
+/// counted once per level of the plan. The queue has more than ten thousand pages.
 const MOST_PAGES: u64 = 1_000;
 
-/// Runs that the worker has in hand at once.
+/// Concurrent runs of the worker.
 const SLOTS: usize = 10;
 
-/// The rows of the backlog that it may read from its start to its end: those that it takes, some times.
+/// The most rows of the backlog that the worker may read in its life: those that it takes, a few
+/// times.
 const MOST_ROWS: i64 = 300;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,11 +88,11 @@ async fn a_claim_and_a_worker_that_starts_read_a_few_rows_of_a_million_that_are_
     drop(connection);
     let n_read = rows_read_by_a_start(&fixture).await;
     assert!(n_read < MOST_ROWS, "a worker of {SLOTS} slots has read {n_read} rows");
-    // Hundreds of megabytes, of no more use to anybody.
+    // The tables take hundreds of megabytes.
     runledger_tests::rows::execute(&fixture.db, "truncate runledger.run, runledger.ready").await;
 }
 
-/// How many rows of the backlog a worker reads that starts, takes what it has slots for, and stops.
+/// Returns how many rows of the backlog a worker reads that starts, fills its slots, and stops.
 async fn rows_read_by_a_start(fixture: &Fixture) -> i64 {
     let db = &fixture.db;
     let read = "select (select sum(seq_tup_read) from pg_stat_user_tables where relname in ('run', 'ready'))::int8
@@ -103,31 +107,32 @@ async fn rows_read_by_a_start(fixture: &Fixture) -> i64 {
     worker.stop().await;
     own.pool().close().await;
     alone(db).await;
-    // Each run is read at least where it is claimed: as long as that does not show, the server has yet to count.
+    // A claim reads each run at least once. The server's statistics are late until they show that.
     let least = i64::try_from(SLOTS).unwrap();
     eventually(async || scalar::<i64>(db, read).await - before, |n_read| *n_read >= least).await
 }
 
-/// Waits until the database has no sessions but those of this client: each tells the server what it has read when it ends, at the latest.
+/// Waits until only this client has sessions. A session reports its reads at its end at the latest.
 pub async fn alone(db: &Db) {
     let others = "select count(*) from pg_stat_activity
                   where datname = current_database() and backend_type = 'client backend' and application_name <> current_setting('application_name')";
     eventually(async || scalar::<i64>(db, others).await, |n_others| *n_others == 0).await;
 }
 
-/// Workers, each with so many slots, and the runs that fall due for all of them.
+/// Workers, the slots of each, and the number of runs that fall due for all of them.
 const FLEET: usize = 10;
 const EACH: usize = 40;
 const CROWD: usize = 10_000;
 
-/// From the enqueue to the instant: longer than who was woken takes to fall asleep again.
+/// Time from the enqueue to the due time: longer than a woken worker needs to fall asleep again.
 const AHEAD: Duration = Duration::from_secs(4);
 
-/// Claims and looks at the lanes of one worker until it ends the first: when it is told, then after 16 ms and four times as long each time, and at the instant.
+/// Claims and scans of one worker until its first run ends: at the notification, after 16 ms, then
+/// after four times as long each time, and at the due time.
 const MOST_LOOKS: usize = 12;
 
-/// A worker waits until an eighth of its slots is free while there is more than it can take, so a claim takes as many runs at least: those are
-/// `CROWD * 8 / EACH`, and a few with which nobody has his hands full.
+/// A worker waits until an eighth of its slots is free while more runs are due than it can take.
+/// Each claim therefore takes at least `EACH / 8` runs. Workers that are not full add a few claims.
 const MOST_CLAIMS: usize = CROWD * 8 / EACH + 20 * FLEET;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,11 +175,13 @@ async fn ten_thousand_runs_that_fall_due_at_once_are_awaited_in_silence_and_clai
     }
 }
 
-/// Graphs whose nodes end in one batch, and the nodes of each that need the same and are needed by one.
+/// Graphs whose nodes end in one batch. Each has this many nodes between a common dependency and a
+/// common dependent.
 const GRAPHS: usize = 8;
 const ABREAST: usize = 250;
 
-/// What the plan of a release may meet of each node, in all of its parts together: some twenty of them have a row for it. Compared with one another, it would be thousands.
+/// The most rows per node that the plan of a release may process, in all its parts. About 20 parts
+/// have a row for each node. A comparison of nodes with one another would take thousands.
 const MOST_MET: f64 = 70.0;
 
 #[tokio::test]
@@ -194,7 +201,7 @@ async fn what_the_ends_of_nodes_release_and_cancel_is_not_compared_with_one_anot
     let mut connection = fixture.database.connect().await.unwrap();
     execute(&mut connection, SESSION_SETTINGS).await;
     let stages = [
-        // All that needs them is cancelled, and the graphs are to be concluded.
+        // The failed node's dependents are cancelled, and the graphs must be concluded.
         ("node = 'first'", "failed", "rollback", GRAPHS),
         ("node = 'first'", "completed", "commit", GRAPHS * ABREAST),
         ("node like 'n%'", "completed", "commit", GRAPHS),
@@ -212,7 +219,7 @@ async fn what_the_ends_of_nodes_release_and_cancel_is_not_compared_with_one_anot
         let ids: String = scalar(&fixture.db, &ids).await;
         let how = "analyze, costs off, timing off";
         let plan = explain(&mut connection, how, "release", &format!("'{ids}'")).await;
-        // `explain` has thrown away what was prepared on this connection.
+        // `explain` has deallocated the prepared statements of this connection.
         let n_queued = sqlx::query_scalar("select count(*) from runledger.ready").persistent(false);
         let n_queued: i64 = n_queued.fetch_one(&mut connection).await.unwrap();
         execute(&mut connection, end).await;
@@ -222,11 +229,12 @@ async fn what_the_ends_of_nodes_release_and_cancel_is_not_compared_with_one_anot
     }
 }
 
-/// The layers of a graph, and the nodes of each, which need all of the layer before.
+/// The layers of a graph, and the nodes of each. A node depends on all nodes of the layer before.
 const LAYERS: usize = 10;
 const OF_A_LAYER: usize = 20;
 
-/// Each of the two roots fails. The first takes all that is below both with it, so the second must not walk it again.
+/// Both roots fail. The first one cancels everything below both, so the second must not walk it
+/// again.
 #[tokio::test]
 async fn failed_node_does_not_walk_what_another_has_cancelled() {
     let fixture = Fixture::new().await;
@@ -264,7 +272,7 @@ async fn failed_node_does_not_walk_what_another_has_cancelled() {
     assert!(met[0] > 10_000.0 && met[1] < 500.0, "{met:?}");
 }
 
-/// The permits of a resource, of which each second one is held.
+/// The permits of a resource. Every second one is in use.
 const PERMITS: usize = 1_000;
 
 #[tokio::test]
@@ -289,7 +297,7 @@ async fn permits_are_not_compared_with_one_another() {
     assert!(met < 20.0, "{met} rows for each permit\n{plan}");
 }
 
-/// The rows that the nodes of an executed plan gave and passed over, in all of their loops.
+/// Returns the rows that an executed plan returned and discarded, in all nodes and loops.
 fn rows_met(plan: &str) -> f64 {
     let number = |line: &str, name: &str| -> Option<f64> {
         let digits = line.split(name).nth(1)?.trim_start();
@@ -307,7 +315,7 @@ fn rows_met(plan: &str) -> f64 {
     met
 }
 
-/// Clients at once, and what each enqueues, one run after the other.
+/// Concurrent clients, and how many runs each enqueues one after another.
 const CLIENTS: usize = 16;
 const EACH_CLIENT: usize = 10;
 
@@ -322,7 +330,8 @@ async fn nobody_notifies_while_every_worker_is_awake_however_many_clients_enqueu
     for n_asleep in [0, 1] {
         let clients = (0..CLIENTS).map(async |n| {
             for _ in 0..EACH_CLIENT {
-                // Alone, in a transaction of the caller's, and with a key: three statements.
+                // Three statements: without a transaction, in the caller's transaction, and with a
+                // key.
                 crowd_passes().enqueue(&db).await.unwrap();
                 let mut tx = db.begin().await.unwrap();
                 crowd_passes().enqueue(&mut tx).await.unwrap();
@@ -341,7 +350,7 @@ async fn nobody_notifies_while_every_worker_is_awake_however_many_clients_enqueu
     }
 }
 
-/// How many workers were notified until somebody says that it is enough.
+/// Counts the notified workers until a message on the channel `enough`.
 async fn workers_told(listener: &mut PgListener) -> usize {
     let mut told = HashSet::new();
     loop {

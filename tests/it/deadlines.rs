@@ -1,4 +1,4 @@
-//! Deadlines: of a run, whatever it does when they are over, and of a step over all its tries.
+//! Deadlines: of a run, whatever it does when they pass, and of a step over all its attempts.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use runledger_tests::{Fixture, eventually};
 
 use crate::children::{child_of, child_that_sleeps, parent_of_a_sleeper};
 
-/// As if the deadlines were over.
+/// Makes all deadlines pass.
 async fn pass(db: &Db) {
     execute(db, "update runledger.deadline set deadline_at = now()").await;
 }
@@ -141,7 +141,7 @@ async fn has_two_hours(wf: &Wf) -> Result<()> {
     Ok(())
 }
 
-/// How many seconds each run has from its start, the shortest first.
+/// Returns how many seconds each run has from its start, the shortest first.
 async fn limits(db: &Db) -> String {
     let limits = "select string_agg(seconds::text, ' ' order by seconds)
                   from (select extract(epoch from deadline_at - run.start_at)::int as seconds
@@ -239,7 +239,7 @@ async fn the_deadline_of_a_step_counts_from_its_first_failed_try_in_a_later_atte
     let worker = worker(&db, jobs![fails_until_its_deadline]).await;
     let handle = fails_until_its_deadline().enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
-    // An hour later.
+    // Simulates the passing of an hour.
     execute(
         &db,
         "update runledger.attempt set started_at = started_at - interval '1 hour';
@@ -251,7 +251,7 @@ async fn the_deadline_of_a_step_counts_from_its_first_failed_try_in_a_later_atte
     worker.stop().await;
 }
 
-/// Limits that look as if a wait would end by them: each is refused in words, when it is awaited.
+/// Limits that look as if they would end a wait. Each is refused with an error when it is awaited.
 #[workflow]
 async fn limits_what_is_not_tried(wf: &Wf) -> Result<Vec<String>> {
     let child = wf.start(never_ends()).await?;

@@ -1,4 +1,5 @@
-//! Rows that somebody edited by hand, in a form that no version writes: a reader of many rows reads the others.
+//! Rows that an operator edited by hand into a form that no version writes. A reader of many rows
+//! still reads the others.
 
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ async fn metrics_count_runs_with_infinite_instants() {
             assert_eq!(metrics.jobs[0].queued + metrics.jobs[0].scheduled, 2, "{edit}: {metrics:?}");
             assert_eq!(metrics.jobs[0].completed, 1, "{edit}: {metrics:?}");
         }
-        // One of two queued runs.
+        // Edits one of the two queued runs.
         let first = "run_id = (select run_id from runledger.ready order by run_id limit 1)";
         execute(&db, &format!("update runledger.ready set ready_at = '{instant}' where {first}")).await;
         let metrics = db.metrics(TenantScope::All, HOUR).await.unwrap();

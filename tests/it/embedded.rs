@@ -1,4 +1,4 @@
-//! The embedded server as an application meets it.
+//! The embedded server, seen from an application.
 
 use runledger_tests::Fixture;
 

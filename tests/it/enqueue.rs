@@ -1,4 +1,5 @@
-//! Behaviours 1, 5 and 6: what a submission makes, in whose transaction, and with what it needs.
+//! Behaviours 1, 5 and 6: what an enqueue creates, in whose transaction, and with which
+//! requirements.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -202,7 +203,7 @@ async fn a_conflict_in_a_batch_takes_the_batch_back_and_leaves_the_callers_trans
     assert_eq!(n_runs(&db).await, 2);
 }
 
-/// Polls a future some times and drops it, as a `select!` or a time limit in an application does.
+/// Polls a future a few times and drops it, like a `select!` or a timeout in an application.
 async fn drop_in_flight<F: Future>(future: F, polls: usize) {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|cx| {
@@ -215,7 +216,7 @@ async fn drop_in_flight<F: Future>(future: F, polls: usize) {
 
 const ROUNDS: usize = 120;
 
-/// Drops a `begin()` at every place where it can wait.
+/// Drops a `begin()` at each point where it can wait.
 async fn forget_a_transaction(pool: &PgPool, round: usize) {
     drop_in_flight(pool.begin(), 1 + round % 4).await;
 }
@@ -266,7 +267,7 @@ async fn a_batch_returns_ids_in_input_order_and_keeps_each_items_own_options() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let calls = (0..50_i16).map(|n| {
         let call = greet().priority(n).queue(format!("q{n}")).tenant(format!("t{n}"));
-        // Keyed ids sort in no order, so that the order of the answer is not that of the ids.
+        // Keyed ids are unordered, so the order of the answer is not the order of the ids.
         if n % 2 == 0 { call.idempotency_key(n.to_string()) } else { call }
     });
     let runs = enqueue_all(calls, &db).await.unwrap();

@@ -1,4 +1,5 @@
-//! Behaviour 11: after its lease has passed and another attempt has begun, an attempt can change nothing.
+//! Behaviour 11: once its lease is over and another attempt has started, an attempt can change
+//! nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ use runledger_tests::{Fixture, PATIENCE, eventually};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-/// Where bodies stop in the middle, and how many of them were dropped or have returned.
+/// Blocks bodies in the middle, and counts how many were dropped or have returned.
 #[derive(Clone, Debug)]
 struct Gate {
     entered: Arc<Semaphore>,
@@ -19,7 +20,7 @@ struct Gate {
     returned: Arc<AtomicUsize>,
 }
 
-/// A body that has entered.
+/// A body inside the gate.
 struct Inside(Arc<AtomicUsize>);
 
 impl Drop for Inside {
@@ -34,7 +35,7 @@ impl Gate {
         Self { entered: closed(), door: closed(), gone: Arc::default(), returned: Arc::default() }
     }
 
-    /// The body's side: says that it is here, and waits to be let on.
+    /// For the body: reports that it has entered, and waits until the test opens the door.
     async fn stop(&self) -> Inside {
         let inside = Inside(Arc::clone(&self.gone));
         self.entered.add_permits(1);
@@ -42,7 +43,7 @@ impl Gate {
         inside
     }
 
-    /// The test's side: waits until a body is inside.
+    /// For the test: waits until a body is inside.
     async fn reached(&self) {
         let entered = tokio::time::timeout(PATIENCE, self.entered.acquire()).await;
         entered.unwrap().unwrap().forget();
@@ -143,7 +144,7 @@ async fn fence_never_ends(wf: &Wf, #[inject] gate: &Gate) -> Result<Uuid> {
 
 #[job]
 async fn fence_counts_entries(#[inject] gate: &Gate) -> Result<usize> {
-    // The first to enter stays until it is dropped, the second gives its number.
+    // The first body stays until it is dropped. The second returns its number.
     let entry = gate.returned.fetch_add(1, Ordering::SeqCst) + 1;
     if entry == 1 {
         let _inside = gate.stop().await;
@@ -151,16 +152,16 @@ async fn fence_counts_entries(#[inject] gate: &Gate) -> Result<usize> {
     Ok(entry)
 }
 
-/// The attempt that has the run when the old one goes on.
+/// The attempt that owns the run when the old one resumes.
 #[derive(Clone, Copy, Debug)]
 enum Other {
-    /// A claim after the old one's.
+    /// A claim with the next number.
     Next,
-    /// A claim of the same number, on a server that has lost the old one in a failover.
+    /// A claim with the same number, on a server that lost the old claim in a failover.
     SameNumber,
 }
 
-/// A worker with one run, whose body stands in the gate.
+/// A worker with one run whose body waits at the gate.
 struct Scene {
     fixture: Fixture,
     gate: Gate,
@@ -184,7 +185,7 @@ impl Scene {
         &self.fixture.db
     }
 
-    /// What a claim by another worker leaves: another worker, another token, and a number.
+    /// Simulates a claim by another worker: another worker, another token and a claim number.
     async fn give_the_run_to(&self, other: Other) {
         let moved = "with other as (
                 insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at)
@@ -204,7 +205,7 @@ impl Scene {
         assert_eq!(moved.rows_affected(), 1);
     }
 
-    /// Everything that an attempt could have written.
+    /// Returns all rows that an attempt could have written.
     async fn rows(&self) -> String {
         let rows = "select json_build_object(
                 'run', (select json_agg(t order by run_id) from runledger.run t),
@@ -219,13 +220,14 @@ impl Scene {
         sqlx::query_scalar(rows).fetch_one(self.db().pool()).await.unwrap()
     }
 
-    /// Lets the old attempt go on after another has begun, and waits until nothing of it is left.
+    /// Resumes the old attempt after another has started, and waits until nothing of it is left.
     async fn expect_refusal(mut self, other: Other) {
         self.give_the_run_to(other).await;
         let before = self.rows().await;
         self.gate.door.add_permits(1);
         eventually(async || self.gate.gone.load(Ordering::SeqCst), |gone| *gone == 1).await;
-        // A stop waits for everything under way, so what the old attempt could write is written now. It waits longer than this for what hangs.
+        // A stop waits for all pending writes, so the old attempt has written by now if it could.
+        // The stop's own limit for hanging work is longer than this one.
         let worker = self.worker.take().unwrap();
         tokio::time::timeout(PATIENCE / 2, worker.stop()).await.expect("the old attempt has not ended");
         assert_eq!(self.rows().await, before);
@@ -300,7 +302,7 @@ async fn a_worker_that_was_declared_dead_drops_its_attempts_and_another_attempt_
     let bury = "update runledger.worker set state = 'dead', died_at = clock_timestamp(), died_why = 'a test' where worker_id = $1";
     sqlx::query(bury).bind(buried).execute(scene.fixture.db.pool()).await.unwrap();
     let run = RunHandle::of(fence_counts_entries, &scene.fixture.db, scene.run_id);
-    // The body of the first attempt is never let on: only that it is dropped lets the worker begin anew.
+    // The first body is never let through. Only dropping it lets the worker start the run again.
     assert_eq!(run.result_within(PATIENCE).await.unwrap(), 2);
     assert_ne!(run.info().await.unwrap().worker_id, Some(buried));
     assert_ne!(worker.id(), buried);

@@ -26,7 +26,7 @@ async fn heartbeat_behind_a_table_lock_occupies_one_backend_and_goes_on_afterwar
     let number = worker.id();
     let mut locker = database.connect().await.unwrap();
     sqlx::raw_sql("begin; lock table runledger.worker").execute(&mut locker).await.unwrap();
-    // The session sends another statement after each aborted heartbeat.
+    // The session sends a new statement after each aborted heartbeat.
     let mut beats_seen = HashSet::new();
     let waiting = "select query_start::text from pg_stat_activity
                    where datname = current_database() and wait_event_type = 'Lock' and query like '-- heartbeat:%'";
@@ -50,7 +50,7 @@ async fn heartbeat_behind_a_table_lock_occupies_one_backend_and_goes_on_afterwar
 async fn worker_whose_heartbeats_take_longer_than_their_period_lives() {
     let Fixture { db, database } = Fixture::new().await;
     let mut connection = database.connect().await.unwrap();
-    // The period is 0.5 s (`Timings::FAST`), and 1.2 s of silence make a suspect.
+    // The interval is 0.5 s (`Timings::FAST`). After 1.2 s of silence a worker is suspect.
     let slow = "create table beats (at timestamptz not null);
                 create function slow_beat() returns trigger language plpgsql as $$
                 begin
@@ -69,8 +69,8 @@ async fn worker_whose_heartbeats_take_longer_than_their_period_lives() {
     worker.stop().await;
 }
 
-/// The table was never analysed. Without the engine's settings, the planner expects that a third of the waits is due and reads the
-/// whole table.
+/// The table was never analysed. Without the engine's settings, the planner expects that a third of
+/// the waits is due, and reads the whole table.
 #[tokio::test(flavor = "multi_thread")]
 async fn heartbeat_probes_the_index_of_waits() {
     let Fixture { db, .. } = Fixture::new().await;
@@ -88,7 +88,7 @@ async fn heartbeat_probes_the_index_of_waits() {
 
 type Log = Lines<BufReader<ChildStderr>>;
 
-/// A worker in a process of its own, which ends with the first value, and its log.
+/// Starts a worker process, which ends with the first value. Returns it with its log.
 fn worker_process(url: &str) -> (Child, Log) {
     let mut process = Command::new(env!("CARGO_BIN_EXE_suspects_worker"))
         .arg(url)

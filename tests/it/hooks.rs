@@ -1,4 +1,4 @@
-//! Behaviour 45: what an app does when a run has failed.
+//! Behaviour 45: an app's hook for failed runs.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn ships(order: u32, #[inject] context: &Context) -> Result<u32> {
     if order == 0 { Ok(order) } else { Err(Error::from("no carrier")) }
 }
 
-/// A worker with this hook, and what the hook has been told.
+/// Starts a worker with this hook. Returns it with the failed runs that the hook received.
 async fn hooked(db: &Db, then: fn()) -> (Worker, Arc<Mutex<Vec<FailedRun>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let app = App::new(db.clone()).with(jobs![ships]).timings(Timings::FAST).drain(Duration::from_millis(10));

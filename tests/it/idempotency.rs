@@ -1,4 +1,4 @@
-//! Behaviours 2, 3 and 4: keyed submissions.
+//! Behaviours 2, 3 and 4: enqueues with a key.
 
 use std::collections::HashSet;
 use std::time::{Duration, UNIX_EPOCH};
@@ -40,13 +40,12 @@ fn ship() -> Call<impl Job<Output = u64>> {
     keyed_ship(order()).idempotency_key("k")
 }
 
-/// Everything that the database has of runs.
 async fn rows(db: &Db) -> String {
     let rows = "select json_build_array((select json_agg(run) from runledger.run), (select json_agg(ready) from runledger.ready))::text";
     sqlx::query_scalar(rows).fetch_one(db.pool()).await.unwrap()
 }
 
-/// The first difference that a conflict names.
+/// Returns the first difference that a conflict names.
 async fn difference<J: Job>(call: Call<J>, db: &Db) -> String {
     match call.enqueue(db).await {
         Err(ClientError::Conflict { difference, .. }) => difference,
@@ -263,7 +262,7 @@ async fn a_keyed_enqueue_on_a_pool_works_whatever_the_default_isolation_of_the_r
     drop(db);
 }
 
-/// One job as three programs have it: before it was renamed, after that, and after it was renamed again.
+/// One job in three programs: before it was renamed, after that, and after a second renaming.
 mod renamed {
     use runledger::prelude::*;
 

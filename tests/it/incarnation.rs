@@ -1,4 +1,4 @@
-//! The incarnation of the server, in which the evidence of session locks counts.
+//! The server's incarnation: session locks prove a death only within one incarnation.
 
 use runledger::prelude::*;
 use runledger_tests::rows::{execute, scalar, worker};
@@ -42,7 +42,7 @@ async fn a_worker_that_has_just_started_takes_nobody_for_dead_who_was_silent_dur
     let newcomer = worker(db, jobs![incarnation_idle]).await;
     let is_dead = "select count(*) from runledger.worker where name = 'silent' and state = 'dead'";
     eventually(async || scalar::<i64>(db, is_dead).await, |n| *n == 1).await;
-    // A lease of the newcomer's own: for so long the silent one could have come back.
+    // A full lease of the newcomer: during that time the silent worker could have come back.
     let waited = "select silent.died_at - newcomer.started_at >= interval '4 seconds'
                   from runledger.worker silent, runledger.worker newcomer
                   where silent.name = 'silent' and newcomer.name <> 'silent'";
@@ -91,7 +91,7 @@ async fn a_worker_whose_registration_a_failover_has_lost_takes_a_new_number() {
 async fn a_worker_whose_lock_another_session_has_takes_another_number() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
-    // The lock has 31 bits of the number: of the first one those are 7.
+    // The lock has 31 bits of the worker's number. Those bits of the first number are 7.
     let numbers = "create sequence number;
                    create or replace function runledger.new_worker_id() returns bigint language sql volatile as
                        $$ select case nextval('public.number') when 1 then 7 + 2147483647::bigint else 8 end $$";

@@ -1,4 +1,4 @@
-//! Limits that an operator has set on the database, and bodies that change their own transaction.
+//! Limits that an operator sets on the database, and bodies that change their own transaction.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ async fn limited<const N: usize>(fixture: &Fixture, limits: [(&str, &str); N]) -
     Db::connect(fixture.database.url()).await.unwrap()
 }
 
-/// Asserts the failure of a run.
+/// Expects a failed run and returns its failure.
 fn failure<T: std::fmt::Debug>(result: std::result::Result<T, ClientError>) -> Failure {
     match result {
         Err(ClientError::RunFailed { failure, .. }) => failure,
@@ -46,14 +46,13 @@ pub(crate) struct Heard(Arc<Mutex<String>>);
 impl Heard {
     /// Listens until the guard is dropped.
     pub(crate) fn listen(&self) -> impl Sized {
-        // With one subscriber alone, tracing asks the thread that meets an event first whether anybody wants it, and
-        // remembers the answer.
+        // With only one subscriber, tracing asks the thread that first meets an event whether
+        // anyone wants it, and remembers the answer.
         let second = tracing::Dispatch::new(tracing_subscriber::registry());
         let hearing = tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()));
         (hearing, second)
     }
 
-    /// The lines that contain a text.
     pub(crate) fn lines_with(&self, text: &str) -> Vec<String> {
         let heard = self.0.lock().unwrap();
         heard.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
@@ -308,7 +307,7 @@ async fn limit_that_this_server_did_not_reach_is_not_named() {
 
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-/// Fails twice, as a statement does whose foreign table is on a read-only server.
+/// Fails twice, like a statement whose foreign table is on a read-only server.
 #[job(max_attempts = 1)]
 async fn limits_meets_a_foreign_standby(#[inject] tx: &mut Tx) -> Result<()> {
     if REFUSED.fetch_add(1, Ordering::SeqCst) < 2 {
@@ -340,7 +339,8 @@ async fn limits_blocks() -> Result<()> {
     Ok(())
 }
 
-/// A way to the server by TCP, with threads of its own: a client of a socket does not hear why the server has ended its session.
+/// Opens a TCP path to the server, with its own threads. A client of a socket does not learn why
+/// the server ended its session.
 fn by_tcp(url: &str) -> String {
     let (url, (tell, told)) = (url.to_owned(), std::sync::mpsc::channel());
     std::thread::spawn(move || {
@@ -354,7 +354,8 @@ fn by_tcp(url: &str) -> String {
     told.recv().unwrap()
 }
 
-/// The engine's own limit ends a transaction that rests for 10 s between the record and the commit. The body is not at fault.
+/// The engine's own limit ends a transaction that is idle for 10 s between the record and the
+/// commit. The body is not at fault.
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn body_whose_process_stands_still_before_the_commit_runs_again() {
@@ -385,7 +386,7 @@ async fn limits_of_an_operator_do_not_apply_to_what_the_engine_writes() {
     let slow = "create function wait() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return null; end $$;
         create trigger waits after insert on runledger.outcome for each row execute function wait()";
     execute(&fixture.db, slow).await;
-    // Servers before 17 have no limit of whole transactions.
+    // Servers before 17 have no limit for whole transactions.
     let limit = if version >= 170_000 { "transaction_timeout" } else { "statement_timeout" };
     let own = limited(&fixture, [(limit, "500ms")]).await;
     let worker = worker(&own, jobs![limits_ends]).await;

@@ -1,4 +1,4 @@
-//! Behaviours 43 and 44: another go at a run, as a new linked one.
+//! Behaviours 43 and 44: rerun, revive and fork create new runs that are linked to the old one.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -313,7 +313,7 @@ async fn asks_on_its_way(wf: &Wf) -> Result<u64> {
     if wf.patched("mail") {
         wf.run(doubles(2).key("mail")).await?;
     }
-    // What is asked for in one branch is passed on in another.
+    // A value requested in one branch is used in another.
     let drawn = wf.branch("papers").random() >> 1;
     Ok(wf.run(doubles(drawn).key("drawn")).await? - drawn - drawn)
 }
@@ -343,7 +343,7 @@ async fn passes_on(n: u32) -> Result<u32> {
     Ok(n)
 }
 
-/// What comes with the signal goes on in a branch.
+/// The value of the signal is used in another branch.
 #[workflow]
 async fn passes_a_signal_on(wf: &Wf) -> Result<u32> {
     let papers = wf.branch("papers");

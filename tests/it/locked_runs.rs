@@ -1,4 +1,4 @@
-//! A transaction that has sent a signal keeps its run locked until it ends. Only what concerns that run waits for it.
+//! A transaction that has sent a signal locks the run until it ends. Only work on that run waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn ends(n: u64) -> Result<u64> {
     Ok(n)
 }
 
-/// A transaction that has signalled these runs.
+/// Returns an open transaction that has signalled these runs.
 async fn signals<J: Job>(db: &Db, runs: &[&RunHandle<J>]) -> Transaction<'static, sqlx::Postgres> {
     let mut tx = db.pool().begin().await.unwrap();
     for run in runs {
@@ -147,7 +147,7 @@ async fn orphan_ends_while_its_parent_is_locked() {
     until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
     first.stop().await;
     let child = child_of(&db, parent.id()).await;
-    // As if a worker had claimed it, had been asked to cancel it, and had died.
+    // Simulates a worker that claimed the run, was asked to cancel it, and died.
     let orphan = "
         with gone as (delete from runledger.ready returning run_id),
         leased as (
@@ -181,14 +181,14 @@ async fn deadline_of_a_child_is_kept_while_its_parent_is_locked() {
     execute(&db, "update runledger.deadline set deadline_at = now()").await;
     until(&db, child, |info| info.state == RunState::Cancelled).await;
     assert_eq!(parent.info().await.unwrap().state, RunState::Waiting);
-    // The net under wake-ups does not find it.
+    // The safety sweep for lost wake-ups does not find this run.
     execute(&db, "update runledger.waiting set since = now() + interval '1 hour'").await;
     tx.commit().await.unwrap();
     assert!(soon(parent.result()).await.unwrap().contains("deadline"));
     worker.stop().await;
 }
 
-/// As if a worker had given a run back before it heard of the request.
+/// Simulates a worker that gave a run back before it received the request.
 async fn asks(db: &Db, what: &str) {
     let ask =
         format!("insert into runledger.{what} (run_id, reason) select run_id, 'no' from runledger.ready");
@@ -199,7 +199,7 @@ async fn asks(db: &Db, what: &str) {
 async fn cancels_and_pauses_that_are_left_pass_a_locked_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (what, wanted) in [("cancel", RunState::Cancelled), ("pause", RunState::Paused)] {
-        // More than one look takes.
+        // More runs than one page.
         let calls = (0..250).map(|_| waits_for_ping().delay(HOUR));
         let locked = enqueue_all(calls, &db).await.unwrap();
         let free = waits_for_ping().delay(HOUR).enqueue(&db).await.unwrap();
@@ -235,7 +235,7 @@ async fn what_is_below_an_ended_run_is_cancelled_beside_a_locked_one() {
         "select array(select run_id from runledger.run where parent_id is not null order by run_id)";
     let children: Vec<Uuid> = scalar(&db, children).await;
     let [locked, free] = [0, 1].map(|at| RunHandle::of(waits_for_ping, &db, children[at]));
-    // A process has cancelled the run, and died before it cancelled the children.
+    // Simulates a process that cancelled the run and died before it cancelled the children.
     let cancelled = r#"
         with gone as (delete from runledger.waiting returning run_id, attempt),
         ended as (
@@ -264,7 +264,7 @@ async fn request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_bel
     first.stop().await;
     execute(&db, "insert into runledger.cancel (run_id) select run_id from runledger.waiting").await;
     let tx = signals(&db, &[&above]).await;
-    // The request of a run that has ended is dropped in the meantime.
+    // The request for a run that has ended is dropped while the other waits.
     let other = waits_for_ping().delay(LONG).enqueue(&db).await.unwrap();
     let ended = format!(
         r#"with gone as (delete from runledger.ready where run_id = '{}' returning run_id, attempt),
@@ -282,7 +282,7 @@ async fn request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_bel
     eventually(async || proxy.n_faults(), |n| *n == 1).await;
     second.stop().await;
     tx.rollback().await.unwrap();
-    // A process has cancelled the run, and died before it cancelled the children.
+    // Simulates a process that cancelled the run and died before it cancelled the children.
     let ended = r#"
         with gone as (delete from runledger.waiting returning run_id, attempt)
         insert into runledger.outcome (run_id, state, error, attempt)
@@ -334,7 +334,7 @@ async fn runs_that_come_to_wait_leave_their_slots_while_they_are_locked() {
     for run in &locked {
         until(&db, run.id(), |info| info.state == RunState::Waiting).await;
     }
-    // Only the worker that has parked them wakes them now.
+    // Only the worker that parked the runs can wake them now.
     execute(&db, "update runledger.waiting set wake_at = now() + interval '1 hour'").await;
     tx.commit().await.unwrap();
     for run in &locked {
@@ -463,7 +463,7 @@ async fn locked_runs_below_one_cancelled_run_do_not_hide_what_is_below_another()
         let adopt = "update runledger.run set parent_id = $1 where run_id = any ($2)";
         sqlx::query(adopt).bind(above).bind(below).execute(db.pool()).await.unwrap();
     }
-    // A process has cancelled the runs, and died before it cancelled their children.
+    // Simulates a process that cancelled the runs and died before it cancelled their children.
     let cancelled = r#"
         with gone as (delete from runledger.ready where run_id = any ($1) returning run_id, attempt),
         ended as (

@@ -1,4 +1,4 @@
-//! What bodies log, kept by run.
+//! Logs of bodies, stored by run.
 
 use std::sync::OnceLock;
 
@@ -63,7 +63,7 @@ async fn says_much() -> Result<()> {
     Ok(())
 }
 
-/// Logs while it is shown.
+/// Logs an event while it is formatted.
 struct Restless;
 
 impl std::fmt::Debug for Restless {
@@ -80,7 +80,7 @@ async fn says_odd_things() -> Result<()> {
     Ok(())
 }
 
-/// A layer that keeps something with the span of each event, as exporters of spans do.
+/// A layer that stores data in the span of each event, like exporters of spans.
 struct Counts;
 
 impl<S> Layer<S> for Counts
@@ -94,7 +94,7 @@ where
     }
 }
 
-/// A worker that keeps logs, in a process whose subscriber hears them.
+/// Starts a worker that stores logs, in a process whose subscriber receives them.
 pub async fn worker(db: &Db) -> Worker {
     static HEARD: OnceLock<()> = OnceLock::new();
     HEARD.get_or_init(|| tracing_subscriber::registry().with(Counts).with(RunLogs::layer()).init());
@@ -148,7 +148,7 @@ async fn what_steps_and_transactions_log_is_kept_under_their_keys() {
     let worker = worker(&db).await;
     let run = talks().enqueue(&db).await.unwrap();
     soon(run.result()).await.unwrap();
-    // A stop writes what is there.
+    // A stop writes all pending lines.
     worker.stop().await;
     assert_eq!(
         said(&run.logs(1).await.unwrap()),
@@ -156,7 +156,7 @@ async fn what_steps_and_transactions_log_is_kept_under_their_keys() {
             ("", "INFO", "between steps"),
             ("speaks", "INFO", "begins"),
             ("speaks", "WARN", "fails"),
-            // What the engine says of the run.
+            // The engine's own event about the run.
             ("", "WARN", "a try of a step failed"),
             ("speaks", "INFO", "begins"),
             ("speaks", "ERROR", "in a span of its own"),
@@ -183,7 +183,7 @@ async fn a_log_is_bounded_in_lines_and_each_line_in_length_and_the_body_does_not
             .await;
     assert_eq!(gaps, 0);
     let lines = much.logs(1).await.unwrap();
-    // Where so many lines waited that there was no room for this one, it was dropped as any other.
+    // This line may have been dropped like any other if too many lines were waiting.
     if let [line] = &lines[..] {
         assert_eq!(
             (line.message.chars().count(), line.message.chars().last()),
@@ -201,8 +201,8 @@ async fn a_target_with_a_nul_and_a_value_that_logs_while_it_is_shown_hold_up_not
     soon(run.result()).await.unwrap();
     worker.stop().await;
     let mut lines = run.logs(1).await.unwrap();
-    // While a scoped subscriber exists in this process, `tracing` drops events that are logged inside an
-    // event.
+    // While a scoped subscriber exists in this process, `tracing` drops events that are logged
+    // inside an event.
     lines.retain(|line| line.message != "is shown");
     assert_eq!(said(&lines), [("", "INFO", "of an odd target"), ("", "INFO", "has shown it")]);
     assert_eq!((lines[0].target.as_str(), lines[1].fields["value"].as_str()), ("a\u{fffd}b", "restless"));

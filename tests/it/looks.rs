@@ -1,4 +1,4 @@
-//! The looks of a claimer past what is dead, under a snapshot that keeps it.
+//! A claimer's scans past dead rows, under a snapshot that keeps those rows.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,14 @@ async fn looked_for(n: u64) -> Result<u64> {
     Ok(n)
 }
 
-/// So many that what else reads the index is nothing beside them.
+/// So many that all other reads of the index are negligible.
 const N_DEAD: i64 = 20_000;
 
-/// How long each message of the worker takes at least, and each reply: a look takes longer than a claim waits for it, on whatever machine.
+/// The minimum delay of each message of the worker and of each reply. A scan then takes longer than
+/// a claim waits for it, on any machine.
 const SLOW: Duration = Duration::from_millis(30);
 
-/// Leaves dead entries in the lane of a job, and a snapshot open that sees them.
+/// Leaves dead entries in the lane of a job. Returns an open snapshot that still sees them.
 async fn bury(fixture: &Fixture, job: &str) -> PgConnection {
     execute(&fixture.db, "alter table runledger.ready set (autovacuum_enabled = off)").await;
     let dead = format!(
@@ -47,9 +48,9 @@ async fn looks_alone_meet_what_is_dead_and_once_they_are_slow_they_go_on_beside_
         looked_for(n.unsigned_abs()).enqueue(db).await.unwrap();
         eventually(n_ended, |n_ended| *n_ended == n).await;
     }
-    // What only a session for looks is told.
+    // Only the session for background scans sets this.
     eventually(async || proxy.count("set statement_timeout"), |n_beside| *n_beside > 0).await;
-    // No claim finds it, behind all positions.
+    // No claim finds this run: it is due before all cursors. Only a scan does.
     looked_for(0).start_at(std::time::SystemTime::UNIX_EPOCH).enqueue(db).await.unwrap();
     eventually(n_ended, |n_ended| *n_ended == 21).await;
     let [n_looks, n_claims] = ["-- lanes", "-- claim"].map(|verb| proxy.count(verb));
@@ -59,12 +60,12 @@ async fn looks_alone_meet_what_is_dead_and_once_they_are_slow_they_go_on_beside_
         format!("select idx_tup_read / {N_DEAD} from pg_stat_user_indexes where indexrelname = 'ready_lane'");
     let times = scalar::<i64>(db, &met).await;
     assert!(n_claims > 20, "{n_claims} claims");
-    // The claim of the late one passes them as well.
+    // The claim of this last run also passes the dead rows.
     let n_most = i64::try_from(n_looks).unwrap() + 1;
     assert!(times <= n_most, "{times} times past the dead in {n_looks} looks and {n_claims} claims");
 }
 
-/// With looks that take this long, one is no sooner than this after the one before it, whatever is announced.
+/// With scans this slow, the next scan starts at least this much later, despite notifications.
 const APART: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +78,7 @@ async fn a_worker_that_falls_asleep_looks_no_more_often_than_its_looks_allow() {
     let worker = App::new(through).with(jobs![looked_for]).start().await.unwrap();
     let asleep = async || scalar::<i64>(db, "select count(*) from runledger.worker where sleeping").await;
     eventually(asleep, |n_asleep| *n_asleep == 1).await;
-    // Its first naps are short.
+    // The first pauses of a sleeping worker are short.
     let [n_looks, n_claims] = ["-- lanes", "-- claim"].map(|verb| move |proxy: &Proxy| proxy.count(verb));
     let (began, n_before) = (Instant::now(), n_looks(&proxy));
     let n_then = n_before + n_claims(&proxy);

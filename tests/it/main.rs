@@ -1,4 +1,4 @@
-//! The behaviours of the engine, each as a test named by its sentence.
+//! The behaviours of the engine, one test for each.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

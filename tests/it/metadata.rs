@@ -1,4 +1,4 @@
-//! What programs say of their runs, and the options of graphs: both are part of the request.
+//! The metadata of runs and the options of graphs. Both are part of the request.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ async fn tells(n: u64) -> Result<u64> {
     Ok(n)
 }
 
-/// A node that works in slices.
+/// A node that runs in slices.
 #[job]
 async fn slices(n: u64, #[inject] context: &Context) -> Result<u64> {
     let done: u64 = context.last_progress().await?.unwrap_or(0);

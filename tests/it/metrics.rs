@@ -1,4 +1,4 @@
-//! How many runs of each tenant and job there are, in which states, and what has become of the latest.
+//! The number of runs of each tenant, job and state, and the recent outcomes.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ async fn runs_are_counted_by_tenant_job_and_state_and_timed() {
     let global = db.metrics(TenantScope::Global, HOUR).await.unwrap();
     assert_eq!(global.jobs.len(), 1);
 
-    // What was created before the window counts as long as it has not ended.
+    // A run created before the window counts as long as it is live.
     execute(&db, "update runledger.run set created_at = created_at - interval '2 hours'").await;
     let all = db.metrics(TenantScope::All, HOUR).await.unwrap();
     let names: Vec<_> = all.jobs.iter().map(|it| (it.tenant.as_str(), it.job.as_str())).collect();

@@ -1,4 +1,5 @@
-//! Migrations (behaviour 49): twice, at once, without privileges, killed midway, beside newer programs and beside the application's own.
+//! Migrations (behaviour 49): applied twice, concurrently, without privileges, killed midway, and
+//! beside newer programs and the application's own migrations.
 
 use runledger::__private::{MIGRATIONS, MigrateError, migrate, migrate_as};
 use runledger::Db;
@@ -11,7 +12,6 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 const WAITING: &str =
     "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
 
-/// A database with nothing in it.
 async fn empty() -> TestDb {
     TestDb::new("an empty database", async |_: &str| Ok::<(), sqlx::Error>(())).await
 }
@@ -99,7 +99,8 @@ async fn drop_roles(admin: &mut PgConnection, name: &str, roles: &[&String]) {
 async fn a_migrator_that_is_killed_inside_a_migration_leaves_nothing_and_the_next_succeeds() {
     let database = empty().await;
     let mut blocker = database.connect().await.unwrap();
-    // The migration makes a table of this name too, and so waits, in its middle, to see whether this transaction commits.
+    // The migration creates a table of this name too. It therefore waits, midway, for the end of
+    // this transaction.
     execute(&mut blocker, "create schema runledger").await;
     execute(&mut blocker, "begin; create table runledger.lease (x integer)").await;
     let mut victim = database.connect().await.unwrap();
@@ -208,7 +209,7 @@ async fn a_migration_whose_text_has_changed_is_refused() {
 async fn a_failed_migration_leaves_no_lock_behind() {
     let database = empty().await;
     let mut connection = database.connect().await.unwrap();
-    // A table of ours that is not ours stands in the way.
+    // Another program's table with one of our names prevents the migration.
     execute(&mut connection, "create schema runledger; create table runledger.lease (x integer)").await;
     let failed = migrate(&mut connection).await.unwrap_err();
     assert!(matches!(failed, MigrateError::Database(_)), "{failed}");
@@ -225,7 +226,6 @@ async fn a_failed_migration_leaves_no_lock_behind() {
     migrate(&mut other).await.unwrap();
 }
 
-/// An upgrade of the system's locales leaves the others in an order in which searches miss what is there.
 #[tokio::test]
 async fn lock_of_the_migrations_that_another_session_holds_is_named() {
     let database = empty().await;
@@ -245,6 +245,7 @@ async fn lock_of_the_migrations_that_another_session_holds_is_named() {
     migrate(&mut connection).await.unwrap();
 }
 
+/// After an upgrade of the system's locales, an index in another order misses rows that exist.
 #[tokio::test]
 async fn every_index_orders_text_by_its_bytes() {
     let database = empty().await;

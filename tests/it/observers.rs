@@ -1,4 +1,4 @@
-//! What observers are told of attempts: what is committed, and nothing that holds up a run.
+//! Observers: they receive committed events of attempts, and never delay a run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What was told, and where the run stood then.
+/// An event that an observer received, and the state of the run at that time.
 #[derive(Clone, Debug)]
 struct Told {
     event: &'static str,
@@ -25,7 +25,7 @@ struct Told {
     delay: Option<Duration>,
 }
 
-/// Notes what it is told, and looks at the run in the database each time.
+/// Records each event together with the state of the run in the database.
 #[derive(Clone)]
 struct Recorder {
     db: Db,
@@ -51,16 +51,16 @@ impl Recorder {
         self.told.lock().unwrap().push(told);
     }
 
-    /// What was told of a run, attempt by attempt.
+    /// Returns the events of a run, by attempt.
     fn of(&self, run_id: Uuid) -> Vec<Told> {
         let told = self.told.lock().unwrap();
         let mut told: Vec<_> = told.iter().filter(|told| told.attempt.run_id == run_id).cloned().collect();
-        // An attempt may be told to have started before the end of the one before is told.
+        // The start of an attempt may be reported before the end of the previous one.
         told.sort_by_key(|told| told.attempt.started_at);
         told
     }
 
-    /// Waits until the events of a run are these, each with the number of its attempt.
+    /// Waits until a run has these events, each with its attempt number.
     async fn until(&self, run_id: Uuid, events: &[(&str, u32)]) -> Vec<Told> {
         let all = eventually(async || self.of(run_id), |told| told.len() >= events.len()).await;
         let told: Vec<_> = all.iter().map(|told| (told.event, told.attempt.attempt)).collect();
@@ -68,7 +68,7 @@ impl Recorder {
         all
     }
 
-    /// As [`until`](Self::until), and then the run stood so.
+    /// As [`until`](Self::until). Then checks the state of the run at the last event.
     async fn ended(&self, run_id: Uuid, events: &[(&str, u32)], state: RunState) -> Told {
         let last = self.until(run_id, events).await.pop().unwrap();
         assert_eq!(last.state, state, "{last:?}");
@@ -311,7 +311,7 @@ async fn an_attempt_that_has_lost_its_lease_is_told_as_lost_and_the_one_that_has
     let run = is_taken_away().enqueue(&db).await.unwrap();
     recorder.until(run.id(), &[("started", 1)]).await;
     assert!(take_away(&db, run.id()).await);
-    // Its worker claims it again, or its attempt ends first.
+    // The worker claims the run again either before or after its first attempt ends.
     let n_started = async || recorder.of(run.id()).iter().filter(|told| told.event == "started").count();
     TAKEN.add_permits(2);
     eventually(n_started, |n| *n == 2).await;
@@ -378,7 +378,7 @@ async fn an_attempt_whose_end_is_committed_and_not_acknowledged_is_told_as_it_en
     worker.stop().await;
 }
 
-/// Counts, and panics at everything that it is told.
+/// Counts events, and panics at each.
 #[derive(Clone, Default)]
 struct Panics(Arc<AtomicU64>);
 
@@ -416,7 +416,7 @@ async fn the_panics_of_an_observer_change_nothing_for_runs_and_other_observers_a
     assert_eq!(counter.load(Ordering::SeqCst), 8);
 }
 
-/// Holds up an observer until it is opened.
+/// Blocks an observer until the gate is opened.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -435,7 +435,7 @@ impl Gate {
     }
 }
 
-/// Blocks its thread at the gate, and counts.
+/// Blocks its thread at the gate, and counts events.
 #[derive(Clone, Default)]
 struct Slow {
     gate: Arc<Gate>,
@@ -465,7 +465,7 @@ impl Slow {
     }
 }
 
-/// As many events as may wait for an observer.
+/// The maximum number of events that wait for an observer.
 const DEPTH: u64 = 4096;
 
 async fn complete(db: &Db, n_runs: u64) {
@@ -479,7 +479,7 @@ async fn a_slow_observer_holds_up_no_run_and_is_told_how_many_events_it_has_miss
     let Fixture { db, database: _database } = Fixture::new().await;
     let slow = Slow::default();
     let worker = app(&db, jobs![ends]).observe(slow.clone()).start().await.unwrap();
-    // The last of them may end while the observer goes on already.
+    // The last runs may end while the observer is already running again.
     let n_runs = DEPTH / 2 + 1_000;
     complete(&db, n_runs).await;
     assert_eq!(slow.counts(), (0, 0));

@@ -1,4 +1,4 @@
-//! What a run that has failed leaves going on.
+//! Runs that are still live when their parent fails.
 
 use runledger::prelude::*;
 use runledger::{ClientError, RunInfo, RunState};
@@ -11,7 +11,7 @@ use crate::children::{child_of, child_that_sleeps, parent_of_a_sleeper};
 
 const WHY: &str = "cancelled: a run above it has failed";
 
-/// The run of this job.
+/// Waits for the run of this job and returns its id.
 async fn run_of(db: &Db, job: &str) -> Uuid {
     let find = format!("select array(select run_id from runledger.run where job = '{job}')");
     eventually(async || scalar::<Vec<Uuid>>(db, &find).await, |runs| runs.len() == 1).await[0]
@@ -89,7 +89,7 @@ async fn undoes() -> Result<()> {
     Ok(())
 }
 
-/// Fails beside a child, with a step to be undone.
+/// Fails while a child is live, with a step to compensate.
 #[workflow(max_attempts = 1)]
 async fn fails_in_a_saga(wf: &Wf) -> Result<()> {
     wf.saga().run(does(), |()| undoes()).await?;
@@ -117,7 +117,7 @@ async fn cannot_undo() -> Result<()> {
     Err("it cannot be undone".into())
 }
 
-/// Fails beside a child, with a step that cannot be undone.
+/// Fails while a child is live, with a step whose compensation fails.
 #[workflow(max_attempts = 1)]
 async fn fails_in_a_saga_for_good(wf: &Wf) -> Result<()> {
     wf.saga().run(does(), |()| cannot_undo()).await?;
@@ -125,14 +125,14 @@ async fn fails_in_a_saga_for_good(wf: &Wf) -> Result<()> {
     Err(Error::terminal("no"))
 }
 
-/// No cancel of a child comes further than its request: as in a process that has died.
+/// Refuses cancels of children, as if the cancelling process had died after the parent.
 const REFUSE: &str = "create function refuse() returns trigger language plpgsql as $$ begin
                       if new.run_id in (select run_id from runledger.run where parent_id is not null) then raise 'dead'; end if;
                       return new;
                   end $$;
                   create trigger refuse before insert on runledger.cancel for each row execute function refuse()";
 
-/// Whoever cancels dies after the end of the run itself.
+/// The cancelling process dies after the end of the run itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_on_below_a_run_is_cancelled_that_somebody_ends_while_it_is_parked_in_its_undo() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -150,7 +150,7 @@ async fn what_goes_on_below_a_run_is_cancelled_that_somebody_ends_while_it_is_pa
     worker.stop().await;
 }
 
-/// Waits, with a step that cannot be undone.
+/// Waits, with a step whose compensation fails.
 #[workflow(max_attempts = 1)]
 async fn waits_in_a_saga(wf: &Wf) -> Result<()> {
     wf.saga().run(does(), |()| cannot_undo()).await?;
@@ -188,7 +188,8 @@ async fn fails_at_once(wf: &Wf) -> Result<()> {
     Err(Error::terminal("no"))
 }
 
-/// The worker dies between the end of a run and what comes after: its children are found by the request that the end itself has left.
+/// The worker dies between the end of a run and the cancels of its children. The request that was
+/// committed with that end leads to them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_on_below_a_failed_run_is_cancelled_though_its_worker_has_died() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -264,7 +265,7 @@ async fn fails_before_its_child(wf: &Wf) -> Result<u64> {
         if MENDED.load(std::sync::atomic::Ordering::SeqCst) {
             return Ok(());
         }
-        // Wait until the child has started: the parent's failure would cancel a queued child.
+        // Waits until the child has started: the parent's failure would cancel a queued child.
         BLOCKS.notified().await;
         Err(Error::terminal("no"))
     };

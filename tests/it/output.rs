@@ -1,4 +1,4 @@
-//! What a run emits: lines that are appended once, whatever is tried or replayed, and read by their positions.
+//! The lines that a run emits: appended once despite retries and replays, and read by position.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn of(step: &str, values: &[Value]) -> Vec<(String, Value)> {
     values.iter().map(|value| (step.to_owned(), value.clone())).collect()
 }
 
-/// Fails at its first try, and then says something else in its second line.
+/// Fails in its first attempt. Its second line differs between attempts.
 #[job(max_attempts = 2, backoff = "1ms..1ms")]
 async fn chatters(#[inject] context: &Context) -> Result<()> {
     context.emit("begins").await?;
@@ -58,7 +58,7 @@ async fn another_try_appends_only_what_it_says_otherwise() {
 static GATE: Semaphore = Semaphore::const_new(0);
 static ROUNDS: AtomicU32 = AtomicU32::new(0);
 
-/// Emits in front of a step, in a branch, in front of a sleep, and something else in each attempt.
+/// Emits before a step, in a branch, before a sleep, and a different line in each attempt.
 #[workflow]
 async fn narrates(wf: &Wf) -> Result<()> {
     let branch = wf.branch("left");
@@ -277,7 +277,7 @@ async fn speaks_through_a_proxy(#[inject] context: &Context) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn line_whose_commit_outlives_its_connection_is_appended_once() {
     let Fixture { db, database } = Fixture::new().await;
-    // The first commit of a line ends once its repetition waits for it.
+    // The first commit of a line ends only once its repetition waits for it.
     let slow = "create sequence commits;
         create function wait() returns trigger language plpgsql as $$ begin
             if nextval('public.commits') = 1 then

@@ -1,5 +1,6 @@
-//! Panics beyond a body's own course: in destructors, in payloads of panics, in closures before their futures, and in the program's own code that the
-//! engine's tasks call. None costs a run, a slot or the worker.
+//! Panics outside of a body's normal course: in destructors, in panic payloads, in closures before
+//! their futures, and in code of the program that engine tasks call. None loses a run, a slot or
+//! the worker.
 
 use std::future::pending;
 use std::panic::panic_any;
@@ -15,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
 
-/// Panics when it is dropped, unless that is on the way out of a panic already.
+/// Panics on drop, unless the thread is already panicking.
 struct Thorn;
 
 impl Drop for Thorn {
@@ -66,7 +67,7 @@ async fn innocent(n: u64) -> Result<u64> {
     Ok(n)
 }
 
-/// Tells that it has begun, and ends when the gate is open.
+/// Reports its start, and ends when the gate is open.
 #[job]
 async fn gated(#[inject] begun: &Arc<Notify>, #[inject] gate: &watch::Sender<bool>) -> Result<()> {
     begun.notify_one();
@@ -74,7 +75,7 @@ async fn gated(#[inject] begun: &Arc<Notify>, #[inject] gate: &watch::Sender<boo
     Ok(())
 }
 
-/// One slot, so that one that is lost is missed.
+/// Starts a worker with one slot, so that a lost slot is noticed.
 async fn worker(fixture: &Fixture, begun: &Arc<Notify>, gate: watch::Sender<bool>) -> runledger::Worker {
     let jobs = jobs![
         panics_when_timed_out,
@@ -151,7 +152,7 @@ async fn a_panic_in_a_steps_closure_before_its_future_is_the_failure_of_its_try(
     worker.stop().await;
 }
 
-/// A subscriber of the program that panics at the first event whose message begins so.
+/// A subscriber of the program. It panics at the first event whose message begins with `at`.
 struct Panicking {
     at: &'static str,
     n_panics: Arc<AtomicUsize>,
@@ -177,11 +178,13 @@ impl Visit for Message {
     }
 }
 
-/// A worker on this thread, with a subscriber that panics at the first such event; another client, since the worker's sessions end; the panics.
+/// Starts a worker on this thread whose subscriber panics at the first such event. The test uses a
+/// second client, because the worker's sessions end.
 async fn watched(at: &'static str) -> (Site, tracing::subscriber::DefaultGuard) {
     let n_panics = Arc::new(AtomicUsize::new(0));
     let layer = Panicking { at, n_panics: Arc::clone(&n_panics) };
-    // Of this thread alone, on which the test's runtime polls all tasks; the heartbeat has its own thread.
+    // For this thread only. The test's runtime polls all tasks on it; the heartbeat has its own
+    // thread.
     let subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     let fixture = Fixture::new().await;
     let begun = Arc::new(Notify::new());
@@ -224,11 +227,13 @@ impl Site {
     }
 }
 
-/// All sessions of the worker end and its schema is out of sight, so that each of its tasks has something to report.
+/// Ends all sessions of the worker and hides its schema, so that each of its tasks has an error to
+/// report.
 async fn goes_on_after_a_panic_at(at: &'static str) {
     let (site, _subscriber) = watched(at).await;
     execute(&site.client, "alter schema runledger rename to away").await;
-    // A task that has no connection at the moment loses none. Longer each time: a slow machine must come to its report before the next cut.
+    // A task without a connection loses none, so cut again. The pauses grow, because a slow machine
+    // must report before the next cut.
     let mut pause = Duration::from_millis(50);
     while site.n_panics() == 0 {
         assert!(pause < PATIENCE, "no task has reported anything");
@@ -258,7 +263,7 @@ async fn a_panic_in_maintenance_costs_the_worker_its_number_and_not_its_life() {
 #[tokio::test]
 async fn a_panic_in_a_writer_of_the_journal_costs_the_worker_its_number_and_not_its_life() {
     let (site, _subscriber) = watched("the commit queue waits").await;
-    // Which of the writers a run has is chance, and one that has not written before has no connection to lose.
+    // The writer of a run is chosen at random. A writer that never wrote has no connection to lose.
     while site.n_panics() == 0 {
         site.gate.send_replace(false);
         let handle = gated().enqueue(&site.client).await.unwrap();

@@ -1,4 +1,4 @@
-//! Pausing a run, and letting it go on.
+//! Pausing and resuming a run.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -161,7 +161,7 @@ async fn a_pause_that_its_worker_did_not_hear_of_takes_place_while_the_run_sleep
 async fn a_resumption_takes_back_a_pause_that_has_not_taken_place() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = quick().enqueue(&db).await.unwrap();
-    // A worker that hears nothing.
+    // Simulates a worker that does not react.
     let held = format!(
         "delete from runledger.ready;
          insert into runledger.lease values ('{}', gen_random_uuid(), 1, 1, 0, 1, now())",

@@ -1,4 +1,5 @@
-//! What is stored of arguments and outputs, read back by newer code, and what a body's error asks for (behaviour 7).
+//! Stored arguments and outputs, as newer code reads them, and the wishes in a body's error
+//! (behaviour 7).
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,7 +22,7 @@ struct Line {
     quantity: u32,
 }
 
-/// Its first version had `id` only.
+/// The first version had only `id`.
 #[job]
 async fn payload_grown(
     id: u32,
@@ -48,7 +49,7 @@ async fn payload_borrow(sku: &str, tags: &[String], root: &Path, order: &Order) 
     Ok(format!("{sku} {tags:?} {} {}", root.display(), order.lines.len()))
 }
 
-/// Everything that it lends is gone before the step runs.
+/// All borrowed values are dropped before the step runs.
 #[workflow]
 async fn payload_lend(wf: &Wf, sku: &str) -> Result<String> {
     let step = {
@@ -67,7 +68,7 @@ struct Seen {
     idempotency_key: Uuid,
 }
 
-/// Fails at its first attempt with what it has seen, and gives at its second what it sees then.
+/// Fails in its first attempt with its context as the error, and returns the context of its second.
 #[job(backoff = "1ms..1ms")]
 async fn payload_look(#[inject] context: &Context) -> Result<Seen> {
     let seen = Seen {
@@ -308,7 +309,7 @@ async fn an_output_that_cannot_be_stored_fails_the_run_once_and_says_that_the_bo
     worker.stop().await;
 }
 
-/// What of the corpus is text, and what stands at a limit.
+/// Returns the corpus entries that are text, and values at the limits.
 fn jsonb_candidates() -> Vec<String> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/payload");
     let entries =

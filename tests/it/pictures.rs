@@ -1,4 +1,4 @@
-//! Pictures of graphs: what they show before and after submission, and what no name can do to them.
+//! Pictures of graphs: their content before and after submission, and their safety against names.
 
 pub mod reading;
 
@@ -39,7 +39,7 @@ fn all() -> [&'static runledger::Definition; 5] {
     jobs![sketch, blend, frame, hang, tear]
 }
 
-/// A node of each kind, an edge of each kind, and one node that fails.
+/// A graph with a node and an edge of each kind, and a node that fails.
 fn gallery() -> Graph<String> {
     let mut graph = Graph::new("gallery");
     let sketches = vec![graph.call(sketch("sea").key("sea")), graph.call(sketch("sky").key("sky"))];
@@ -53,7 +53,7 @@ fn gallery() -> Graph<String> {
     graph.result(framed)
 }
 
-/// Holds all forms of a picture against their golden files.
+/// Compares all forms of a picture with their golden files.
 fn check(name: &str, picture: &GraphPicture) {
     golden::check(&format!("pictures/{name}.txt"), &picture.to_string());
     golden::check(&format!("pictures/{name}.dot"), &picture.to_dot());
@@ -178,7 +178,7 @@ async fn what_is_no_graph_has_no_picture() {
     assert!(error.contains("in a circle: `a` → `b` → `a`"), "{error}");
 }
 
-/// Names that mean something in one of the forms, or that a form has no word for.
+/// Names with a meaning in one of the forms, or that a form cannot express.
 fn hostile() -> Vec<String> {
     let mut names: Vec<String> = [
         "\"",
@@ -236,7 +236,7 @@ fn hostile() -> Vec<String> {
     names
 }
 
-/// A chain of nodes with these names, which give one another parameters that are called so as well.
+/// A chain of nodes with these names. Each passes its output to a parameter of the same name.
 fn hostile_graph() -> Graph {
     let mut graph = Graph::new("hostile");
     let mut before: Option<String> = None;
@@ -244,7 +244,7 @@ fn hostile_graph() -> Graph {
         let node = graph.node(name.clone(), AnyCall::by_name("nobody-has-it", &json!({})));
         if let Some(before) = before.replace(name) {
             if before.contains(['[', ']']) || before.starts_with('?') {
-                // No parameter is called so.
+                // No parameter can have this name.
                 graph.after(node, before.as_str());
             } else {
                 graph.feed(node, before.clone(), before.as_str());
@@ -261,7 +261,7 @@ async fn no_name_breaks_a_picture_and_each_is_read_back_from_it() {
     let far = "insert into runledger.worker (name, version, session_name, jobs, queues) values ('far', '1', 'far', '{nobody-has-it}', '{default}')";
     runledger_tests::rows::execute(&db, far).await;
     let handle = hostile_graph().enqueue(&db).await.unwrap();
-    // What somebody says of a cancel is in the reasons.
+    // The reason of a cancel appears among the reasons in the picture.
     let first = handle.nodes().await.unwrap().into_iter().find(|node| node.needs.is_empty()).unwrap();
     db.graph::<()>(first.run_id).cancel("</title><x a=\"\\\"\">\u{202e}\u{fffe}\n\"]; }").await.unwrap();
     let submitted = handle.picture().await.unwrap();

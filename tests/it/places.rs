@@ -1,4 +1,4 @@
-//! Runs that a change from outside has left in two places: they end once, and hold up no other run.
+//! Runs that an outside change has put into two places. They end once, and delay no other run.
 
 use runledger::RunState;
 use runledger::prelude::*;
@@ -16,7 +16,7 @@ async fn bystander(n: u64) -> Result<u64> {
     Ok(n)
 }
 
-/// Puts a queued run into a second place. The statements have `$run` in place of the run's id.
+/// Puts a queued run into a second place. `$run` in the statement stands for the run's id.
 async fn also(db: &Db, run: Uuid, statement: &str) {
     execute(db, &statement.replace("$run", &format!("'{run}'"))).await;
 }

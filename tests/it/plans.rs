@@ -1,38 +1,40 @@
-//! The plans of the statements. A queue dies of a plan that scans, and the planner changes its mind when a hot table is empty, or was when it was
-//! last analysed: so every statement is planned over full tables, and over tables that are bloated and were empty.
+//! The plans of the statements. A plan with a scan ruins a queue, and the planner changes plans if
+//! a hot table is empty, or was empty at its last analysis. The tests therefore plan every
+//! statement over full tables, and over bloated tables that were empty.
 
 use runledger::__private::{CLIENT_SETTINGS, SESSION_SETTINGS, STATEMENTS};
 use runledger_tests::Fixture;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-/// Tables that are met only by probes of an index: they are as large as the queue or as the history.
+/// Tables as large as the queue or the history. Statements may only probe their indexes.
 const HOT: [&str; 7] = ["run", "ready", "lease", "step", "outcome", "waiting", "attempt"];
 
-/// Statements that have reason to walk a whole table.
+/// Statements with a good reason to walk a whole table.
 const WALKS: [(&str, &str); 13] = [
-    // Skips from one (queue, job) to the next: the first step of the walk has nothing to begin at.
+    // Skips from one (queue, job) to the next. The first step of the walk has no start value.
     ("unserved", "ready"),
-    // The same, from one tenant to the next.
+    // As above, from one tenant to the next.
     ("runs", "run"),
-    // Counts what has not ended, so many at most.
+    // Counts live runs, up to a limit.
     ("metrics", "run"),
     ("metrics", "ready"),
     ("metrics", "lease"),
     ("metrics", "waiting"),
-    // Every lease is looked at, once in a while, and for each the worker is probed.
+    // Reads every lease from time to time, and probes the worker of each.
     ("orphaned", "lease"),
     ("orphans", "lease"),
     // Reads one row of each table, and only in a copy of a database.
     ("adopt", "ready"),
     ("adopt", "lease"),
     ("adopt", "waiting"),
-    // Only after a failure, and leases are few.
+    // Runs only after a failure, and there are few leases.
     ("keep_one_place", "lease"),
-    // The net under waking.
+    // The safety sweep for lost wake-ups.
     ("stranded", "waiting"),
 ];
 
-/// Statements of clients, whose sessions are the application's: they may hash what is small, and a hash join of a hot table has a scan of it.
+/// Statements of clients, in sessions of the application. The planner may hash small tables there,
+/// and a hash join of a hot table needs a scan.
 const OF_CLIENTS: [&str; 21] = [
     "enqueue",
     "existing",
@@ -93,8 +95,9 @@ async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_
     }
 }
 
-/// What takes the first of an index must walk it from there: sorting all that is due to claim ten costs as much as the queue is long, and the planner
-/// prefers it where it expects one row, as it does of a table that was nearly empty among many dead rows when it was analysed.
+/// A statement that takes the first entries of an index must walk the index. To sort all due runs
+/// in order to claim ten costs as much as the queue is long. The planner prefers the sort if it
+/// expects one row, as for a table that was nearly empty among many dead rows at its analysis.
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn over_bloated_tables_that_were_nearly_empty_when_analysed_claims_do_not_sort() {
@@ -112,7 +115,8 @@ async fn over_bloated_tables_that_were_nearly_empty_when_analysed_claims_do_not_
     }
 }
 
-/// The dead entries before the first living run of a lane are passed at each look, under an old snapshot for as long as it lasts.
+/// Each scan passes the dead entries before the first live run of a lane, for as long as an old
+/// snapshot keeps them.
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn a_look_at_a_lane_meets_each_of_its_dead_entries_once() {
@@ -132,7 +136,8 @@ async fn a_look_at_a_lane_meets_each_of_its_dead_entries_once() {
     assert!(look_pages < once_pages * 11 / 10, "{look_pages} pages for {once_pages} of entries\n{look}");
 }
 
-/// Rounds of claims beneath one snapshot, and the runs of each that have come and gone before the ten that are claimed.
+/// Rounds of claims under one snapshot. In each, `CHURN` runs come and go before the ten that are
+/// claimed.
 const CHURNS: u64 = 5;
 const CHURN: u64 = 2_000;
 
@@ -153,7 +158,7 @@ async fn a_claim_meets_nothing_of_the_churn_beneath_a_long_snapshot() {
     };
     let mut n_pages = Vec::new();
     for round in 1..=CHURNS {
-        // The last run of the churn before is where the claimer stands.
+        // The claimer's cursor is at the last run of the previous churn.
         let (stands, due) = (format!("'2026-01-01'::timestamptz + {round} * interval '1 hour'"), CHURN + 10);
         let come = format!(
             "insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
@@ -170,16 +175,18 @@ async fn a_claim_meets_nothing_of_the_churn_beneath_a_long_snapshot() {
     }
     let (first, last) = (n_pages[0], n_pages[n_pages.len() - 1]);
     assert!(last < first + CHURN / 10, "{n_pages:?} pages, more with each churn");
-    // What it has not met is there.
+    // The rows that the last claims did not read still exist.
     let whole = pages(&explain(&mut connection, how, "claim", &from("'2026-01-01'::timestamptz")).await);
     assert!(whole > 2 * last, "{whole} pages from the start of the lane, {last} behind the churn");
     execute(&mut pin, "rollback").await;
 }
 
-/// Ten rows a statement, some ten probes a row, each counted once a level of its plan; one scan of the dead rows is beyond 20,000.
+/// Ten rows per statement and about ten probes per row, each counted once per level of the plan. A
+/// single scan of the dead rows exceeds 20,000.
 const MOST_PAGES: u64 = 5_000;
 
-/// Calls of ten rows where they take many, on the live rows that are there besides the dead ones; and how many rows each gives.
+/// Calls (of ten rows if they take many) on the live rows beside the dead ones, with the number of
+/// rows that each returns.
 const HOT_CALLS: [(&str, &str, u32); 13] = [
     (
         "claim",
@@ -243,13 +250,13 @@ const HOT_CALLS: [(&str, &str, u32); 13] = [
     ),
 ];
 
-/// The ids of ten rows, of a kind that [`LIVE`] makes or of one that does not exist yet.
+/// Returns the ids of ten rows: of a kind that [`LIVE`] creates, or of one that does not exist yet.
 fn ids(kind: &str) -> String {
     let ids: Vec<String> = (1..=10).map(|n| format!("md5('{kind}{n}')::uuid")).collect();
     format!("array[{}]", ids.join(", "))
 }
 
-/// Full tables, as of a system that has worked for a while.
+/// Full tables, as in a system that has been working for a while.
 const FULL: &str = "
 insert into runledger.run (run_id, job, tenant, queue, priority, input, parent_id, start_at)
     select md5('run' || n)::uuid, 'j' || n % 5, 't', 'q', n % 3, '{}', case when n % 50 = 0 then md5('run' || n / 2)::uuid end, now()
@@ -271,7 +278,7 @@ insert into runledger.watch (run_id) select md5('run' || n)::uuid from generate_
 insert into runledger.worker (worker_id, name, version, session_name, jobs, queues) select n, 'w' || n, '1', 's' || n, '{j1}', '{q}' from generate_series(1, 20) n;
 analyze";
 
-/// What is there besides the dead rows.
+/// The live rows beside the dead ones.
 const LIVE: &str = "
 insert into runledger.worker (worker_id, name, version, session_name, jobs, queues) select n, 'w' || n, '1', 's' || n, '{j}', '{q}' from generate_series(1, 2) n;
 insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
@@ -286,8 +293,9 @@ insert into runledger.resource (name, permits) values ('r', 10);
 insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
     select md5('held' || n)::uuid, 'bbbbbbbb-0000-0000-0000-000000000001', 2, 1, 0, 1, now() from generate_series(1, 20) n";
 
-/// Makes every hot table bloated and empty but for so many rows, with a snapshot that keeps the dead rows, and has it analysed so. The dead rows of `ready` are in lanes
-/// of their own, and due long ago, as those before a remembered position are.
+/// Makes every hot table bloated and empty except for `n_living` rows, and analyses it in that
+/// state. A snapshot keeps the dead rows. Those of `ready` are in their own lanes and were due long
+/// ago, like runs before a cursor.
 async fn bloat(connection: &mut PgConnection, pin: &mut PgConnection, n_living: i64) {
     for table in HOT.iter().chain(&["cancel", "watch"]) {
         execute(connection, &format!("alter table runledger.{table} set (autovacuum_enabled = off)")).await;
@@ -314,7 +322,7 @@ async fn bloat(connection: &mut PgConnection, pin: &mut PgConnection, n_living: 
     assert!(row.get::<i64, _>("pages") > 40, "the dead rows must be there");
 }
 
-/// The plans, under these settings, that do not only probe.
+/// Returns the plans under these settings that do more than probe.
 async fn plans(connection: &mut PgConnection, settings: &str, of: impl Fn(&str) -> bool) -> Vec<String> {
     execute(connection, &format!("{settings}; set plan_cache_mode = force_generic_plan")).await;
     let mut bad = Vec::new();
@@ -329,7 +337,8 @@ async fn plans(connection: &mut PgConnection, settings: &str, of: impl Fn(&str) 
     bad
 }
 
-/// The plan of a statement as the engine runs it: prepared, and planned once for all arguments.
+/// Returns the plan of a statement as the engine runs it: prepared and planned once for all
+/// arguments.
 pub async fn explain(connection: &mut PgConnection, how: &str, name: &str, arguments: &str) -> String {
     let sql = STATEMENTS.iter().find(|(known, _)| *known == name).unwrap().1;
     execute(connection, &format!("deallocate all; prepare statement as {sql}")).await;
@@ -337,7 +346,6 @@ pub async fn explain(connection: &mut PgConnection, how: &str, name: &str, argum
     explained(connection, how, &format!("statement{call}")).await
 }
 
-/// The plan of a prepared statement.
 pub async fn explained(connection: &mut PgConnection, how: &str, call: &str) -> String {
     let query = format!("explain ({how}) execute {call}");
     let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(connection).await;
@@ -345,12 +353,13 @@ pub async fn explained(connection: &mut PgConnection, how: &str, call: &str) -> 
     rows.iter().map(|row| row.get::<String, _>(0) + "\n").collect()
 }
 
-/// What a plan does to hot tables besides probing them.
+/// Returns everything that a plan does to hot tables besides probes.
 pub fn complaints(statement: &str, plan: &str) -> Vec<String> {
     let lines: Vec<&str> = plan.lines().collect();
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
-        // Only shown with the costs, from which it follows: a statement that is compiled each time takes a hundred times as long.
+        // Plans show JIT only together with costs, on which it depends. A statement that is
+        // compiled on each call takes a hundred times as long.
         if line.trim() == "JIT:" {
             found.push("it is compiled".to_owned());
         }
@@ -379,12 +388,12 @@ fn scans(line: &str, table: &str) -> bool {
     line.contains("Scan") && !line.contains("Subquery Scan") && on == Some(table)
 }
 
-/// The pages that the nodes of an executed plan met, each counted once a level.
+/// Returns the pages that the nodes of an executed plan read, each counted once per level.
 pub fn pages(plan: &str) -> u64 {
     pages_by_node(plan).sum()
 }
 
-/// The pages that an executed plan met: those of its first node, which has all others below it.
+/// Returns the pages that an executed plan read: those of its first node, which include all others.
 fn all_pages(plan: &str) -> u64 {
     pages_by_node(plan).next().unwrap_or_default()
 }
@@ -401,7 +410,6 @@ fn pages_by_node(plan: &str) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Some statements, without an answer.
 pub async fn execute(connection: &mut PgConnection, sql: &str) {
     let sql = AssertSqlSafe(sql.to_owned());
     if let Err(error) = sqlx::raw_sql(sql).execute(connection).await {

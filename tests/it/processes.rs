@@ -1,4 +1,4 @@
-//! Behaviour 13: processes that are killed and paused.
+//! Behaviour 13: killed and paused processes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -15,7 +15,6 @@ use tokio::process::{Child, Command};
 /// Heartbeat, suspect, lease and drain, in milliseconds.
 pub const FAST: [u64; 4] = [500, 1200, 4000, 30_000];
 
-/// A database, a log, and the workers on them.
 pub struct Site {
     pub fixture: Fixture,
     pub log: PathBuf,
@@ -33,7 +32,7 @@ impl Site {
         &self.fixture.db
     }
 
-    /// A worker in a process of its own, once it is registered.
+    /// Starts a worker process and waits until it is registered.
     pub async fn worker(&self, name: &str, intervals: [u64; 4]) -> Child {
         let known = self.n_registered(name).await;
         let child = Command::new(env!("CARGO_BIN_EXE_chain_worker"))
@@ -55,13 +54,12 @@ impl Site {
         Log::read(&self.log).unwrap()
     }
 
-    /// Waits until this many steps have ended.
     pub async fn until_ended(&self, n_steps: usize) {
         let ended = async || self.lines().iter().filter(|line| line.event == "end").count();
         eventually(ended, |n_ended| *n_ended >= n_steps).await;
     }
 
-    /// Of every step: under which claim of its run it was recorded.
+    /// Returns the claim number under which each step was recorded.
     async fn claims(&self) -> HashMap<(String, String), i32> {
         let rows: Vec<(String, String, i32)> =
             sqlx::query_as("select run_id::text, key, claims from runledger.step")
@@ -71,11 +69,11 @@ impl Site {
         rows.into_iter().map(|(run_id, key, claims)| ((run_id, key), claims)).collect()
     }
 
-    /// No step that the process recorded was started again by another one.
+    /// Checks that no other process restarted a step that the first process recorded.
     async fn assert_no_recorded_step_ran_again(&self, first: u32) {
         let claims = self.claims().await;
         let lines = self.lines();
-        // A run that the first process never began has its first claim elsewhere.
+        // A run that the first process never started has its first claim elsewhere.
         let began: HashSet<&str> =
             lines.iter().filter(|line| line.pid == first).map(|line| line.run_id.as_str()).collect();
         let by_others = lines.iter().filter(|line| {
@@ -169,7 +167,8 @@ async fn a_paused_process_is_found_by_its_lease_and_repeats_nothing_when_it_come
     drop(second);
     assert_completed_in_one_attempt(&chains(&site, 1).await).await;
     let late = site.lines().split_off(before);
-    // Paused between the look at its lease and the body, an attempt may start that one body; nothing of it is recorded.
+    // If an attempt is paused between the check of its lease and a body, it may start that body.
+    // Nothing of the body is recorded.
     let mut stale_starts: HashMap<&str, u32> = HashMap::new();
     for line in late.iter().filter(|line| line.event == "start" && stale.contains(&line.token)) {
         *stale_starts.entry(&line.token).or_default() += 1;
@@ -206,7 +205,7 @@ async fn a_killed_worker_is_not_shown_as_living_though_nobody_is_left_to_bury_it
     let site = Site::new().await;
     let mut worker = site.worker("alone", FAST).await;
     assert_eq!(site.db().workers().await.unwrap().len(), 1);
-    // As if some seconds had passed; but its session lock says that it lives.
+    // Simulates some seconds of silence. The session lock still shows that the worker lives.
     let long_ago = "update runledger.worker set heartbeat_at = clock_timestamp() - interval '10 seconds'";
     let mut silent = site.fixture.db.pool().begin().await.unwrap();
     sqlx::query(long_ago).execute(&mut *silent).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a run shows of itself: progress, which a later try goes on from, and the state that a workflow publishes.
+//! Progress, from which a later attempt continues, and the state that a workflow publishes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 static LINES: AtomicU32 = AtomicU32::new(0);
 
-/// Ten lines, of which the third fails once.
+/// Imports ten lines. The third fails once.
 async fn import_lines(context: &Context, lines: &AtomicU32) -> Result<u32> {
     let first: u32 = context.last_progress().await?.unwrap_or(0);
     for line in first..10 {
@@ -43,7 +43,7 @@ async fn a_job_that_fails_goes_on_from_its_last_progress() {
     worker.stop().await;
 }
 
-/// Records the third line as its progress, and fails for good the first time.
+/// Records the third line as its progress, and fails for good in its first run.
 #[job(max_attempts = 1)]
 async fn import_or_give_up(#[inject] context: &Context) -> Result<u32> {
     match context.last_progress::<u32>().await? {
@@ -85,7 +85,7 @@ async fn revived_step_keeps_its_last_progress() {
     worker.stop().await;
 }
 
-/// Gives the progress that it began with.
+/// Returns the progress with which it started.
 #[job]
 async fn import_all(#[inject] context: &Context) -> Result<u32> {
     let first: u32 = context.last_progress().await?.unwrap_or(0);
@@ -280,7 +280,7 @@ async fn what_a_workflow_publishes_is_read_from_outside_and_a_replay_publishes_n
     PUBLISHES.add_permits(2);
     eventually(status, |text| text.as_deref() == Some("paid")).await;
     until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
-    // Whatever replays: what was published first does not come back.
+    // No replay brings back the value published first.
     let written = "select count(*) from runledger.step where key like 'publish:%'";
     assert_eq!(scalar::<i64>(&db, written).await, 3);
     handle.cancel("enough").await.unwrap();

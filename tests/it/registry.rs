@@ -1,6 +1,8 @@
-//! Start-up: what is wrong with a program's jobs stops it before it takes any work, and says where (behaviour 50).
+//! Start-up: an error in a program's jobs stops the program before it claims runs, with its
+//! location (behaviour 50).
 //!
-//! The definitions are written by hand: a job that registered itself would stop every worker of this test binary.
+//! The definitions are written by hand: a job that registered itself would stop every worker of
+//! this test binary.
 
 use std::process::Stdio;
 
@@ -10,11 +12,11 @@ use runledger::{ClientError, Definition, FailureKind, Job, Timings};
 use runledger_tests::{Fixture, PATIENCE};
 use tokio::process::Command;
 
-/// Only by this type would anything be found.
+/// Only a provided value of this type would be found.
 #[derive(Debug)]
 struct Gateway;
 
-/// A job that asks for what nothing provides.
+/// A job that injects a type which nothing provides.
 #[derive(Debug)]
 struct Asks;
 
@@ -42,7 +44,7 @@ fn run(invocation: Invocation) -> RunFuture {
     })
 }
 
-/// Why a worker with these jobs does not start. That it did not is also visible in the database.
+/// Returns the error of a worker that does not start. Also checks that it did not register.
 async fn refusal(change: impl FnOnce(App) -> App) -> ClientError {
     let Fixture { db, database: _database } = Fixture::new().await;
     let error = change(App::new(db.clone())).start().await.unwrap_err();
@@ -103,7 +105,7 @@ async fn a_crate_that_only_the_manifest_names_stops_the_start_until_the_program_
     assert!(linked.contains("job `billing.charge` (tests/macros/compiles/src/charge.rs:"), "{linked}");
 }
 
-/// What the program says before it ends in failure.
+/// Returns the output of the program, which ends in failure.
 async fn error_of(program: &str) -> String {
     let Fixture { db: _db, database } = Fixture::new().await;
     let mut program = Command::new(program);
@@ -144,7 +146,7 @@ async fn a_step_whose_job_is_not_served_here_and_asks_in_vain_fails_at_its_first
     let failure = step.result.as_ref().unwrap_err();
     assert_eq!(failure.kind, FailureKind::Setup);
     assert!(failure.message.starts_with("nothing provides a `"), "{failure}");
-    // A try that is followed by another leaves a row of its own.
+    // A retried attempt of the step would have a row here.
     let tries = run.attempts().await.unwrap();
     assert!(tries.iter().all(|one| one.step_key.is_empty()), "{tries:?}");
     worker.stop().await;

@@ -1,11 +1,12 @@
-//! Programs of two releases on one database: the newer one migrates it, and the older one continues to work.
+//! Programs of two releases on one database: the newer one migrates it, and the older one continues
+//! to work.
 //!
 //! The old program is the SQL of an earlier release, copied verbatim to
-//! `tests/golden/released/schema_12.sql`, with the parameters and options in the form that the release used.
-//! The tests show that the old statements work on the current schema together with the current program, and
-//! that both programs read each other's rows. They do not run the old program's Rust code. `unreadable.rs`
-//! tests how an older program treats an unknown option, with a field that no release has. Every later release
-//! must keep that rule.
+//! `tests/golden/released/schema_12.sql`, with the parameters and options in the form of that
+//! release. The tests show that the old statements work on the current schema beside the current
+//! program, and that both programs read each other's rows. They do not run the old program's Rust
+//! code. `unreadable.rs` tests how an older program treats an unknown option, with a field that no
+//! release has. Every later release must keep that rule.
 
 use std::collections::HashMap;
 
@@ -36,7 +37,6 @@ fn released() -> HashMap<&'static str, String> {
     statements
 }
 
-/// A program of the old release.
 struct OldProgram {
     statements: HashMap<&'static str, String>,
     connection: PgConnection,
@@ -140,7 +140,6 @@ impl OldProgram {
     }
 }
 
-/// A recorded step.
 struct Step {
     key: String,
     ordinal: i64,

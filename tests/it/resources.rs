@@ -1,4 +1,5 @@
-//! Behaviour 36, as far as resources go: of the runs that need a permit at most as many are with workers as there are permits, and none is claimed in vain.
+//! Behaviour 36, for resources: the claimed runs that need a permit never exceed the permits, and
+//! no run is claimed in vain.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgListener;
 use tokio::sync::Semaphore;
 
-/// What the bodies of these tests are in, and how many were at most. A body leaves when the test says so.
+/// Counts the bodies inside, now and at most. A body leaves when the test opens the door.
 #[derive(Clone, Default)]
 struct Room(Arc<Inside>);
 
@@ -41,13 +42,12 @@ impl Room {
         self.0.most.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many are in it.
+    /// Waits until this many bodies are inside.
     async fn has(&self, wanted: usize) {
         eventually(async || self.now(), |now| *now == wanted).await;
     }
 }
 
-/// How many bodies may leave.
 struct Door(Semaphore);
 
 impl Door {
@@ -80,7 +80,7 @@ async fn stays(#[inject] room: &Room, #[inject] door: &Arc<Door>) -> Result<()> 
     Ok(())
 }
 
-/// Hears nothing of a cancellation until it may leave.
+/// Ignores its cancellation until it may leave.
 #[job]
 async fn stays_deaf(#[inject] room: &Room, #[inject] door: &Arc<Door>) -> Result<()> {
     room.enter();
@@ -169,7 +169,7 @@ impl Shop {
     }
 }
 
-/// No run was tried more than once, although most met a resource without permits.
+/// Checks that no run was tried more than once, although most found no free permit.
 async fn none_was_tried_twice(db: &Db) {
     let tried: i64 = scalar(db, "select count(*) from runledger.outcome where attempt <> 1").await;
     assert_eq!(tried, 0);
@@ -225,13 +225,13 @@ async fn permits_are_said_while_workers_run_and_those_that_are_held_stay_so() {
     assert_eq!(waiting().await, (5, 5, 5));
 
     shop.db().set_permits("printer", 2).await.unwrap();
-    // Two leave, then three are in it, which is one too many: none may come in their place.
+    // Two bodies leave and three remain, one more than there are permits: none may enter.
     shop.door.0.add_permits(2);
     shop.room.has(3).await;
     prints(1).enqueue(shop.db()).await.unwrap().result().await.unwrap();
     eventually(&waiting, |seen| *seen == (2, 3, 5)).await;
     assert_eq!(shop.room.0.entered.load(Ordering::SeqCst), 6);
-    // Another two leave, one comes.
+    // Two more leave and one enters.
     shop.door.0.add_permits(2);
     eventually(&waiting, |seen| *seen == (2, 2, 4)).await;
 
@@ -254,7 +254,7 @@ async fn a_permit_is_held_to_the_end_of_a_cancelled_attempts_lease() {
     shop.room.has(1).await;
     let second = prints(2).resource("printer").enqueue(shop.db()).await.unwrap();
     first.cancel("not wanted").await.unwrap();
-    // Its worker has heard of it, and so might have given the permit to another.
+    // The worker has received the cancel by now, and could have given the permit to another run.
     prints(1).enqueue(shop.db()).await.unwrap().result().await.unwrap();
     assert_eq!(second.info().await.unwrap().state, RunState::Queued);
     let held: bool = scalar(
@@ -352,7 +352,8 @@ async fn a_run_of_later_with_a_permit_starts_at_its_instant_and_not_before() {
     shop.close().await;
 }
 
-/// Of the runs that wait for one permit, and of those that wait for none, the more urgent ones come first, whatever the backlog of the others.
+/// The more urgent runs come first among the runs that wait for a permit, and among all others,
+/// whatever the backlog of the other group.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_more_urgent_come_first_among_those_that_need_a_permit_and_beside_a_backlog_of_others() {
     let fixture = Fixture::new().await;
@@ -374,7 +375,7 @@ async fn the_more_urgent_come_first_among_those_that_need_a_permit_and_beside_a_
                   where options ->> 'resource' is not null and priority < 5 and started_at < (
                       select max(started_at) from runledger.outcome join runledger.run using (run_id) where options ->> 'resource' is null)";
     let n_before: i64 = scalar(db, before).await;
-    // The last claim of a backlog is not full, so what follows it may start with the last few of it.
+    // The last claim of a backlog is not full, so later runs may start together with its last few.
     assert!(n_before <= 4, "{n_before} of a lower priority before the backlog had ended");
     worker.stop().await;
 }
@@ -394,7 +395,7 @@ async fn whoever_ends_a_run_with_a_permit_wakes_those_that_serve_what_waits_for_
         .unwrap();
     stays().resource("printer").enqueue(db).await.unwrap();
     room.has(1).await;
-    // One that serves the job and will not wake by itself, as there is none of it.
+    // Worker 77 serves the job, but does not wake up on its own, because the worker does not exist.
     execute(
         db,
         "insert into runledger.worker (worker_id, name, version, session_name, jobs, queues, sleeping)

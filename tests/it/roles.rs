@@ -1,4 +1,4 @@
-//! The grants of `docs/roles.md` suffice for each role, and give no more.
+//! The grants of `docs/roles.md` suffice for each role, and give no more rights.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -51,7 +51,7 @@ async fn role_writes(#[inject] _tx: &mut Tx) -> Result<()> {
 static N_BODIES: AtomicUsize = AtomicUsize::new(0);
 static N_STEPS: AtomicUsize = AtomicUsize::new(0);
 
-/// The SQL blocks of the page, for roles of this database alone.
+/// The SQL blocks of the page, with roles that only this database uses.
 fn blocks(database: &str) -> Vec<String> {
     include_str!("../../docs/roles.md")
         .split("```sql\n")
@@ -116,7 +116,7 @@ async fn grants_of_the_page_suffice_for_each_role() {
     }
 }
 
-/// Makes a role of this database that may connect, with these grants, and gives its URL.
+/// Creates a role of this database with these grants, which may connect. Returns its name and URL.
 async fn role_with(fixture: &Fixture, grants: &str) -> (String, String) {
     let database: String = scalar(&fixture.db, "select current_database()").await;
     let role = format!("{database}_role");
@@ -126,7 +126,7 @@ async fn role_with(fixture: &Fixture, grants: &str) -> (String, String) {
     (role, url)
 }
 
-/// Makes a role that may read and write all tables, and connects as it.
+/// Creates a role that may read and write all tables, and connects as this role.
 async fn connect_as_program(fixture: &Fixture) -> (String, Db) {
     let grants = "grant usage on schema runledger to ROLE;
                   grant select, insert, update, delete on all tables in schema runledger to ROLE";
@@ -154,7 +154,7 @@ async fn notification_of_a_role_without_rights_cancels_and_pauses_nothing() {
         let notify = sqlx::query("select pg_notify($1, $2)").bind(channel).bind(run.id().to_string());
         notify.execute(&mut foreign).await.unwrap();
     }
-    // Notifications come in the order of their commits, so the worker has heard the foreign ones before this.
+    // Notifications arrive in commit order: the worker has received those of `foreign` before this.
     other.cancel("to end the test").await.unwrap();
     until(db, other.id(), |info| info.state == RunState::Cancelled).await;
     let info = run.info().await.unwrap();
@@ -188,7 +188,7 @@ async fn records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_comp
     let worker = worker(&db, jobs![role_notes, role_double]).await;
     execute(&fixture.db, &format!("revoke insert on runledger.progress from {role}")).await;
     let mut noting = Vec::new();
-    // Enough that each writer of the worker has one.
+    // Enough runs that each writer of the worker has one.
     for _ in 0..12 {
         noting.push(role_notes().enqueue(&db).await.unwrap());
     }

@@ -1,4 +1,4 @@
-//! Lists of runs: whose they are is said, and pages follow one another.
+//! Lists of runs: each names its tenant scope, and pages follow one another.
 
 use runledger::prelude::*;
 use runledger::{ListRuns, RunCursor, RunInfo, RunState, TenantScope, enqueue_all};
@@ -16,7 +16,7 @@ async fn unlisted() -> Result<()> {
     Ok(())
 }
 
-/// Every page, to the last.
+/// Returns the runs of all pages and the number of pages.
 async fn all(list: &ListRuns) -> (Vec<Uuid>, usize) {
     let (mut runs, mut n_pages, mut page) = (Vec::new(), 1, list.clone().await.unwrap());
     loop {
@@ -70,7 +70,7 @@ async fn runs_are_listed_within_the_scope_that_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_follow_one_another_though_runs_are_created_meanwhile_and_many_at_one_instant() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    // One statement, so one instant, and keys, so that the ids are in no order.
+    // One statement gives all runs the same time, and keys make the ids unordered.
     let calls = (0..250).map(|n| {
         let call = listed(n).idempotency_key(format!("key-{n}"));
         match n % 3 {
@@ -121,7 +121,7 @@ async fn a_job_a_queue_and_a_state_are_wanted_together() {
     assert_eq!((page.runs[0].job.as_str(), page.runs[0].state), ("unlisted", RunState::Queued));
 }
 
-/// Runs that were created a second apart, one of them failed.
+/// Runs created one second apart, one of them failed.
 const MANY: &str = "
     insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at, created_at)
         select md5(n::text)::uuid, 'many', 't' || n % 3, 'default', 0, '{}', now(), now() - n * interval '1 s' from generate_series(1, 50000) n;

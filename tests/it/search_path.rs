@@ -1,9 +1,9 @@
 //! The engine must not execute functions, operators or types of other roles with its own rights.
 //!
 //! Any role that may create in a schema of the `search_path` can define `public.unnest(text[])` or
-//! `public.->>(json, json)`. PostgreSQL prefers an exact match to a polymorphic or coerced match, even if
-//! `pg_catalog` comes first. The tests define such shadows of every function, operator and type in the
-//! statements.
+//! `public.->>(json, json)`. PostgreSQL prefers an exact match to a polymorphic or coerced match,
+//! even if `pg_catalog` comes first. The tests define such shadows of every function, operator and
+//! type in the statements.
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ async fn search_path_all(wf: &Wf, n: i64) -> Result<i64> {
     Ok(child.result().await? + added)
 }
 
-/// The first version with parsed function bodies. The catalog lists the dependencies of a parsed body.
+/// The first version with parsed function bodies. The catalog lists the dependencies of a parsed
+/// body.
 const FIRST_WITH_PARSED_BODIES: i32 = 140_000;
 
 #[tokio::test]
@@ -57,8 +58,11 @@ async fn no_statement_resolves_to_a_shadow() {
     assert_none_resolve("an engine's session", &mut of_engine).await;
 }
 
-/// Shows that [`resolves_to_shadow`] finds shadows. On PostgreSQL 13 it finds a shadow only if the statement then fails to
-/// prepare. [`engine_runs_no_shadow_where_public_precedes_pg_catalog`] covers the executed statements on every version.
+/// Shows that [`resolves_to_shadow`] finds shadows.
+///
+/// On PostgreSQL 13 it finds a shadow only if the statement then fails to prepare.
+/// [`engine_runs_no_shadow_where_public_precedes_pg_catalog`] covers the executed statements on
+/// every version.
 #[tokio::test]
 async fn shadows_resolve_in_statements_that_do_not_qualify() {
     let fixture = Fixture::new().await;
@@ -146,14 +150,14 @@ async fn application_connection_with_public_before_pg_catalog_is_refused() {
     search_path_double(1).enqueue(&mut tx).await.unwrap();
 }
 
-/// Paths of a database, and what a client's session makes of them.
+/// Paths of a database, and the path of a client's session there.
 const PATHS: [(&str, &str); 10] = [
     ("public, pg_catalog", "public"),
     ("public, pg_catalog, app", "public, app"),
     (r#""app", public, "pg_catalog", "a""b""#, r#"app, public, "a""b""#),
     ("pg_catalog, public", "pg_catalog, public"),
     ("public", "public"),
-    // One name each: somebody has quoted a list.
+    // One name each: an operator has quoted a list.
     ("'public, pg_catalog'", r#""public, pg_catalog""#),
     (r#""a,pg_catalog", pg_catalog"#, r#""a,pg_catalog""#),
     ("public, 'pg_catalog, x y'", r#"public, "pg_catalog, x y""#),
@@ -249,9 +253,9 @@ async fn assert_all_resolve(connection: &mut PgConnection, careless: &[&str]) {
     }
 }
 
-/// Returns the shadow that a statement resolves to, if there is one. A shadow returns a `point`, which no
-/// statement accepts, so most statements fail to prepare. `prepare` runs as plain SQL, because sqlx would
-/// query the catalog with statements of its own.
+/// Returns the shadow that a statement resolves to, if any. A shadow returns a `point`, which no
+/// statement accepts, so most statements fail to prepare. `prepare` runs as plain SQL, because sqlx
+/// would query the catalog with statements of its own.
 async fn resolves_to_shadow(connection: &mut PgConnection, name: &str, sql: &str) -> Option<String> {
     let mut tx = connection.begin().await.unwrap();
     if let Err(error) =
@@ -302,8 +306,8 @@ const DEPENDENCIES: &str = "
             or refobjid in (select oid from pg_type where typnamespace = 'public'::regnamespace)
         )";
 
-/// Defines in `public`: every operator of the statements for every pair of their types, every function that
-/// they call for its argument types, and every type.
+/// Defines in `public`: every operator of the statements for every pair of their types, every
+/// function that they call for its argument types, and every type.
 async fn define_shadows(connection: &mut PgConnection) {
     execute(connection, SHADOWS).await;
     let functions: Vec<String> = called_functions();
@@ -312,7 +316,7 @@ async fn define_shadows(connection: &mut PgConnection) {
     execute(connection, "call public.shadow_types()").await;
 }
 
-/// The functions of the catalog that the statements and migrations call.
+/// Returns the catalog functions that the statements and migrations call.
 fn called_functions() -> Vec<String> {
     let texts =
         STATEMENTS.iter().map(|(_, sql)| *sql).chain(MIGRATIONS.iter().map(|migration| migration.sql));

@@ -1,4 +1,5 @@
-//! A user's session settings on a pooled connection must not reach its next user, which may be the engine.
+//! A user's session settings on a pooled connection must not reach its next user, which may be the
+//! engine.
 
 use futures::StreamExt;
 use runledger::prelude::*;
@@ -27,7 +28,7 @@ const SETTINGS: &str = "
 #[tokio::test(flavor = "multi_thread")]
 async fn session_settings_of_a_body_do_not_reach_later_transactions() {
     let Fixture { db: admin, database } = Fixture::new().await;
-    // The fewest connections for a worker, so that each connection is used again.
+    // The fewest connections for a worker, so that each connection is reused.
     let db = Db::connect_with(database.url().parse().unwrap(), 3).await.unwrap();
     let worker = worker(&db, jobs![session_reset_sets, session_reset_reads]).await;
     let before = session_reset_reads().enqueue(&admin).await.unwrap().result_within(PATIENCE).await.unwrap();
@@ -138,7 +139,7 @@ async fn session_whose_prepared_statements_were_dropped_is_not_used_again() {
         }
     }
     for _ in 0..6 {
-        // What its own transaction still needs may be gone, so it may fail.
+        // Its own transaction may need what the body deallocated, so the run may fail.
         let body = session_reset_sets("deallocate all".to_owned()).enqueue(&admin).await.unwrap();
         let _ = body.result_within(PATIENCE).await;
         session_reset_asks().enqueue(&db).await.unwrap().result_within(PATIENCE).await.unwrap();

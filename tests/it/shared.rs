@@ -1,4 +1,4 @@
-//! Behaviours 25, 43 and 44 together: what the steps of a saga did, and runs that go on from the record of another.
+//! Behaviours 25, 43 and 44 together: sagas, and runs that continue from another run's record.
 
 use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, RunState};
@@ -38,7 +38,7 @@ async fn may_fail(#[inject] tx: &mut Tx) -> Result<()> {
     if is_chosen("fails", tx).await? { Err("no more".into()) } else { Ok(()) }
 }
 
-/// A flight, and a hotel for whoever stays.
+/// Books a flight, and a hotel for guests who stay.
 #[workflow(max_attempts = 1)]
 async fn stay(wf: &Wf) -> Result<bool> {
     let saga = wf.saga();
@@ -66,13 +66,12 @@ async fn deeds(db: &Db) -> Vec<String> {
     sqlx::query_scalar("select what from deed order by n").fetch_all(db.pool()).await.unwrap()
 }
 
-/// A run with these choices.
 async fn begun(db: &Db, choices: &[&str]) -> RunHandle<__stay> {
     choose(db, choices).await;
     stay().enqueue(db).await.unwrap()
 }
 
-/// Another go at a run from its decision to stay, with these choices.
+/// Forks a run from its decision to stay, with these choices.
 async fn forked(db: &Db, origin: &RunHandle<__stay>, choices: &[&str]) -> RunHandle<__stay> {
     choose(db, choices).await;
     origin.fork("chooses[stays]").await.unwrap()
@@ -91,7 +90,7 @@ async fn a_fork_takes_back_what_its_origin_did_where_its_code_says_so_and_anothe
         assert_eq!(deeds(&db).await, ["flight", "hotel", "not flight"]);
         let steps = fork.steps().await.unwrap();
         assert!(steps.iter().any(|step| step.key == "undo[does]"), "it is on record in both: {steps:?}");
-        // It goes on from there as from any other step.
+        // The fork can be forked again, as from any other step.
         let again = fork.fork("chooses[waits]").await.unwrap();
         assert!(!soon(again.result()).await.unwrap());
     }
@@ -142,7 +141,7 @@ async fn a_fork_that_ends_badly_takes_back_what_it_did_itself_and_leaves_the_res
     until(&db, fork.id(), |info| info.state == RunState::Waiting).await;
     assert_eq!(fork.cancel("not needed").await.unwrap(), Cancelled::Requested);
     assert!(matches!(soon(fork.result()).await, Err(ClientError::RunCancelled { .. })));
-    // Nothing of its own is left to be taken back: it ends at once, and can be tried again.
+    // The fork has nothing of its own to compensate, so it ends at once and can be revived.
     choose(&db, &["waits", "fails"]).await;
     let fork = origin.fork("chooses[waits]").await.unwrap();
     until(&db, fork.id(), |info| info.state == RunState::Waiting).await;
@@ -153,7 +152,7 @@ async fn a_fork_that_ends_badly_takes_back_what_it_did_itself_and_leaves_the_res
     worker.stop().await;
 }
 
-/// The step before which what was done was taken back.
+/// Returns the compensated step because of which the fork was refused.
 async fn refused(origin: &RunHandle<__stay>, step: &str) -> String {
     match origin.fork(step).await {
         Err(ClientError::StepCompensated { key, .. }) => key,
@@ -216,7 +215,7 @@ async fn a_run_that_failed_after_its_code_had_taken_all_back_is_revived_and_take
     worker.stop().await;
 }
 
-/// Books a flight, takes it back where that is chosen, and begins anew with another where that is.
+/// Books a flight, compensates it and continues as new, both on choice.
 #[workflow(max_attempts = 1)]
 async fn tours(wf: &Wf, round: u32) -> Result<u32> {
     let saga = wf.saga();

@@ -43,7 +43,7 @@ async fn a_shutdown_lets_running_attempts_end_and_takes_nothing_new() {
 async fn workers_are_listed_in_the_order_in_which_they_registered() {
     let Fixture { db, database } = Fixture::new().await;
     let mut workers = Vec::new();
-    // Their numbers are random: of six in a row, one order in 720 is the one in which they began.
+    // Worker ids are random: six in a row are in the order of their start once in 720 times.
     for _ in 0..6 {
         let its_own = Db::connect(database.url()).await.unwrap();
         workers.push(worker(&its_own, jobs![waits_at_the_gate]).await);

@@ -1,4 +1,4 @@
-//! Pools of the smallest size that a worker accepts, and bodies that hold all connections of a pool.
+//! Pools of the smallest size that a worker accepts, and bodies that use all connections of a pool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,6 @@ async fn small(url: &str) -> Db {
     Db::connect_with(options, FEWEST).await.unwrap()
 }
 
-/// Acquires every connection of a pool.
 async fn all(pool: &PgPool) -> Vec<PoolConnection<Postgres>> {
     let n = pool.options().get_max_connections();
     join_all((0..n).map(|_| pool.acquire())).await.into_iter().map(Result::unwrap).collect()
@@ -36,7 +35,7 @@ async fn small_plain(n: u32) -> Result<u32> {
     Ok(n)
 }
 
-/// Calls every function of its context while its transaction holds the last connection of the pool.
+/// Calls every function of its context while its transaction has the last connection of the pool.
 #[job(max_attempts = 1)]
 async fn small_asks(#[inject] context: &Context, #[inject] tx: &mut Tx) -> Result<Option<u32>> {
     sqlx::query("select 1").execute(&mut **tx).await?;
@@ -75,14 +74,14 @@ async fn transactional_body_on_smallest_pool_reads_its_progress() {
     worker.stop().await;
 }
 
-/// A role that can be kept from opening further connections.
+/// A role that the test can prevent from opening more connections.
 struct Limited {
     admin: Db,
     role: String,
     own: Db,
 }
 
-/// Returns the error of a look at its progress while its process holds every connection that it can get.
+/// Reads its progress while its process uses every connection that it can get. Returns the error.
 #[job(max_attempts = 1)]
 async fn small_looks(
     #[inject] limited: &Arc<Limited>,
@@ -126,8 +125,8 @@ async fn transactional_body_is_told_that_the_server_accepts_no_spare_connection(
     execute(&db, &format!("drop owned by {role}; drop role {role}")).await;
 }
 
-/// Calls functions of its worker's `Db` that need a connection, while its transaction holds the last one of
-/// the pool.
+/// Calls functions of its worker's `Db` that need a connection, while its transaction has the last
+/// one of the pool.
 #[job(max_attempts = 1)]
 async fn small_asks_the_pool(#[inject] own: &Db, #[inject] tx: &mut Tx) -> Result<Vec<String>> {
     let other = small_plain(1).enqueue(&mut *tx).await?.on(own);
@@ -291,7 +290,7 @@ async fn every_caller_of_an_exhausted_pool_hears_of_it_though_the_server_is_slow
     let db = Db::connect_with(proxy.url().parse().unwrap(), 1).await.unwrap();
     let held = all(db.pool()).await;
     proxy.set(Mode::Delay(Duration::from_millis(80)));
-    // Of so many, each with a connection of its own, most would wait longer than a caller of the pool does.
+    // Of 24 calls with a connection each, most would wait longer than a caller waits for the pool.
     let refused = (0..24).map(|n| small_plain(n).idempotency_key(n.to_string()));
     let refused = join_all(refused.map(|call| call.enqueue(&db)));
     for refused in refused.await {
@@ -310,7 +309,8 @@ async fn caller_whose_pool_has_a_free_connection_again_is_told_to_repeat_the_cal
     proxy.set(Mode::Delay(Duration::from_millis(300)));
     proxy.forget();
     let (refused, ()) = tokio::join!(small_plain(1).enqueue(&db), async {
-        // The caller has given the pool up and opens a connection, which takes many round trips more.
+        // The caller has given up on the pool and opens a connection, which takes many more round
+        // trips.
         eventually(async || proxy.count("set client_min_messages"), |n| *n == 1).await;
         drop(held);
     });
@@ -320,7 +320,8 @@ async fn caller_whose_pool_has_a_free_connection_again_is_told_to_repeat_the_cal
     proxy.set(Mode::Pass);
 }
 
-/// `postgres:///app` and `PGHOST=/var/run/postgresql` give such an address: the driver cannot write it as a URL.
+/// `postgres:///app` with `PGHOST=/var/run/postgresql` gives an address that the driver cannot
+/// write as a URL.
 #[tokio::test(flavor = "multi_thread")]
 async fn exhausted_pool_whose_host_is_the_folder_of_a_socket_is_reported() {
     let fixture = Fixture::new().await;
@@ -379,7 +380,7 @@ async fn workflows_whose_suspension_waits_for_a_lock_leave_connections_to_bodies
     worker.stop().await;
 }
 
-/// Counts its beginnings, and holds the last connection of its pool for that long.
+/// Counts its starts, and occupies the last connection of its pool for `seconds`.
 #[job(max_attempts = 1)]
 async fn small_begins(seconds: u32, #[inject] begun: &Arc<AtomicU32>, #[inject] tx: &mut Tx) -> Result<()> {
     begun.fetch_add(1, Ordering::SeqCst);
@@ -387,8 +388,8 @@ async fn small_begins(seconds: u32, #[inject] begun: &Arc<AtomicU32>, #[inject] 
     Ok(())
 }
 
-/// The server ends a transaction that is idle for a second. If one began while the heartbeats fail, its body would begin a
-/// second time.
+/// The server ends a transaction that is idle for a second. A transaction that began while
+/// heartbeats fail would be such a one, and its body would start twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_of_a_body_begins_after_the_heartbeats_are_back() {
     let Fixture { db, database } = Fixture::new().await;

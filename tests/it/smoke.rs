@@ -1,4 +1,4 @@
-//! The whole path once: a job, and a workflow with steps, a sleep and a child.
+//! One pass through everything: a job, and a workflow with steps, a sleep and a child.
 use runledger::prelude::*;
 use runledger_tests::{Fixture, PATIENCE};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Every statement against a fresh schema, and the schema itself, compared with golden files. This is what `query!` would give, without making the
-//! builds of users depend on their `DATABASE_URL`.
+//! Every statement against a fresh schema, and the schema itself, compared with golden files. This
+//! gives what `query!` would give, but the builds of users do not depend on their `DATABASE_URL`.
 
 use std::fmt::Write;
 
@@ -41,7 +41,8 @@ async fn every_header_names_the_columns_of_its_statement_in_their_order() {
     }
 }
 
-/// The columns that a header promises: what its `out` says before the semicolon, without the remarks in parentheses.
+/// Returns the columns that a header promises: its `out` up to the semicolon, without remarks in
+/// parentheses.
 fn promised(sql: &str) -> Vec<String> {
     let out: Vec<&str> = sql
         .lines()
@@ -73,7 +74,7 @@ fn remarks_in_a_header_are_no_columns() {
 async fn the_schema_is_the_sum_of_the_migrations_that_the_golden_file_says() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
-    // The catalog's own functions leave out what the search path makes superfluous.
+    // Catalog functions omit schemas that are in the search path.
     sqlx::raw_sql("set search_path = pg_catalog").execute(&mut connection).await.unwrap();
     let mut text = String::new();
     for (title, query) in CATALOG {
@@ -90,7 +91,7 @@ async fn lines(connection: &mut PgConnection, query: &'static str) -> Vec<String
     rows.iter().map(|row| row.get("line")).collect()
 }
 
-/// What the catalog has of the schema, in lines that are the same in every version of PostgreSQL.
+/// The schema according to the catalog, in lines that are equal in every version of PostgreSQL.
 const CATALOG: [(&str, &str); 5] = [
     (
         "relations",

@@ -30,8 +30,8 @@ async fn n_open(db: &Db) -> i64 {
     scalar(db, open).await
 }
 
-/// Restarts the worker whenever its process ends, until no live run is left. Returns how many processes
-/// ended.
+/// Restarts the worker whenever its process ends, until no live run is left. Returns how many
+/// processes ended.
 async fn supervise(fixture: &Fixture, how: &[&str]) -> u32 {
     let (began, mut n_deaths) = (Instant::now(), 0);
     let mut process = worker(fixture, how);
@@ -99,7 +99,6 @@ async fn twenty_kills_in_a_row_block_no_run() {
         let mut process = worker(&fixture, &[]);
         let held = "select count(*) from runledger.lease join runledger.worker using (worker_id) where worker.state = 'active'";
         eventually(async || scalar::<i64>(db, held).await, |n| *n > 0).await;
-        // Kill it at a random moment.
         tokio::time::sleep(Duration::from_millis(random(600))).await;
         process.kill().await.unwrap();
     }
@@ -119,7 +118,8 @@ async fn run_that_exits_alone_ends_five_processes_at_most() {
     assert_eq!((info.state, info.crashes), (RunState::Blocked, 5));
 }
 
-/// Beside a job that takes 25 s, in the same worker or in another one of its process.
+/// Checks that a guilty run does not block a job of 25 s, in the same worker or in another one of
+/// its process.
 async fn assert_blocks_no_other<J: Job>(guilty: Call<J>, how: &[&str]) {
     let fixture = Fixture::new().await;
     let guilty = guilty.enqueue(&fixture.db).await.unwrap();
@@ -133,7 +133,8 @@ async fn assert_blocks_no_other<J: Job>(guilty: Call<J>, how: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn run_that_exits_late_but_progresses_in_each_attempt_blocks_no_other() {
-    // Older than 10 s when it ends its process, it may be beside each trial of the other. After a sleep it is no suspect.
+    // The guilty run is older than 10 s when it ends its process, so it may run during each trial
+    // of the other run. After a sleep it is no suspect.
     tokio::join!(
         assert_blocks_no_other(exits_late(6, false), &[]),
         assert_blocks_no_other(exits_late(6, true), &[]),
@@ -149,28 +150,29 @@ async fn run_that_exits_is_blocked_beside_a_long_one() {
     let guilty = exits().enqueue(&fixture.db).await.unwrap();
     let innocent = [takes_a_while(60_000).enqueue(&fixture.db).await.unwrap()];
     let n_deaths = supervise(&fixture, &[]).await;
-    // The trials of the long one grow until they show that it lives longer.
+    // The trials of the long run grow until they show that it survives longer.
     assert!((5..=7).contains(&n_deaths), "{n_deaths}");
     assert_eq!(guilty.info().await.unwrap().state, RunState::Blocked);
     assert_completed(&innocent).await;
 }
 
-/// The row that the other run has after a crash.
+/// The row of the other run after a crash.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// The dead worker still has its lease.
     Leased,
     /// Another worker of the process still has its lease.
     LeasedBySibling,
-    /// It is in its queue again.
+    /// It is queued again.
     Queued,
 }
 
-/// Whether the suspect is on trial in each of the processes that die. Somebody has killed the third.
+/// Whether the suspect is on trial in each process that dies. An operator killed the third.
 const ON_TRIAL: [bool; 4] = [true, true, false, true];
 
-/// Lets a suspect die for the fifth time, and three times on trial. `ages` are those of the other run in these three crashes, in seconds.
-/// Returns the suspect's state and its number of crashes.
+/// Makes a suspect die for the fifth time, three times of them on trial. `ages` are the ages of the
+/// other run in those three crashes, in seconds. Returns the suspect's state and its number of
+/// crashes.
 async fn after_three_trials(ages: [Option<i32>; 3], place: Place) -> (RunState, i32) {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
@@ -226,7 +228,7 @@ async fn suspect_is_blocked_unless_one_other_run_may_have_caused_its_last_three_
             [None, Some(15), Some(15)],
             [Some(15), None, Some(15)],
             [Some(15), Some(15), None],
-            // It has lived longer than in an earlier crash.
+            // It lived longer than in an earlier crash.
             [Some(15), Some(40), Some(40)],
             [Some(40), Some(15), Some(40)],
         ] {
@@ -274,9 +276,7 @@ async fn run_that_exits_blocks_no_run_of_another_worker_in_its_process() {
 /// The orderly progress of a run between its early crashes and its last two.
 #[derive(Clone, Copy, Debug)]
 enum InOrder {
-    /// An attempt failed.
     Failure,
-    /// A step was recorded.
     Step,
 }
 

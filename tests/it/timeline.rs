@@ -1,4 +1,4 @@
-//! What has happened to a run, put together of its rows.
+//! The timeline of a run, put together from its rows.
 
 use runledger::prelude::*;
 use runledger::{Graph, RunState, TimelineEvent};

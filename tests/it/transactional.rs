@@ -1,4 +1,4 @@
-//! Behaviour 19: the user's writes and the record in one commit.
+//! Behaviour 19: the user's writes and the record are in one commit.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -13,16 +13,17 @@ use tokio::sync::Barrier;
 
 const TABLES: &str = "create table ledger (n bigint); create sequence kills; create sequence bodies";
 
-/// Ends the session of the body at its first visit.
+/// Ends the session of the body at its first execution.
 const KILL: &str = "select case when nextval('kills') = 1 then pg_terminate_backend(pg_backend_pid()) end";
 
-/// Nobody serves it: what is asked of it stays.
+/// No worker serves it, so its run and its signals stay.
 #[workflow]
 async fn follow_up(wf: &Wf) -> Result<i64> {
     Ok(wf.signal("n").await?)
 }
 
-/// Writes, enqueues, and signals what it has enqueued in the same transaction; its session ends at `point`, if it is one of the body's.
+/// Writes, enqueues a run, and signals that run in the same transaction. The session ends at
+/// `point`, if that point is in the body.
 #[job(max_attempts = 5, backoff = "10ms..20ms")]
 async fn books(n: i64, point: u8, #[inject] tx: &mut Tx) -> Result<i64> {
     sqlx::query("select nextval('bodies')").execute(&mut **tx).await?;
@@ -53,7 +54,8 @@ async fn accountant(db: &Db) -> Worker {
     runledger_tests::rows::worker(db, jobs![books, books_as_a_step]).await
 }
 
-/// What is in the database: entries, runs that the body enqueued, signals that it sent, steps, and runs of the body.
+/// Counts entries, runs that the body enqueued, signals that it sent, steps, and executions of the
+/// body.
 async fn books_of(db: &Db) -> (i64, i64, i64, i64, i64) {
     let query =
         "select (select count(*) from ledger), (select count(*) from runledger.run where job = 'follow_up'),
@@ -62,7 +64,7 @@ async fn books_of(db: &Db) -> (i64, i64, i64, i64, i64) {
     sqlx::query_as(query).fetch_one(db.pool()).await.unwrap()
 }
 
-/// A trigger that ends the session at its first firing.
+/// A trigger that ends the session when it first fires.
 fn killer(table: &str, when: &str) -> String {
     format!(
         "create function kill() returns trigger language plpgsql as $$ begin
@@ -71,7 +73,7 @@ fn killer(table: &str, when: &str) -> String {
     )
 }
 
-/// The points at which the session ends: after each statement of the body, while the record is written, and in the commit.
+/// Ends the session at a point: after a statement of the body, during the record, or in the commit.
 async fn kill_at(point: u8, as_a_step: bool) {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
@@ -106,7 +108,7 @@ async fn a_transactional_job_killed_at_any_statement_leaves_all_or_nothing() {
     }
 }
 
-/// Writes through a proxy that fails the commit of the first try.
+/// Writes through a proxy that fails the first commit.
 #[job(max_attempts = 5, backoff = "10ms..20ms")]
 async fn books_through_faults(
     n: i64,
@@ -142,13 +144,14 @@ async fn lose_acknowledgement(fault: Fault, as_a_step: bool) {
         (handle.id(), tokio::spawn(async move { soon(handle.result()).await }))
     };
     if fault == Fault::Hold {
-        // The worker has lost its connection and asks what became of the commit, which is still on its way.
+        // The worker has lost its connection and queries the outcome of the commit, which is still
+        // in flight.
         let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
         eventually(async || scalar::<i64>(&db, waits).await, |n_waits| *n_waits > 0).await;
         proxy.release();
     }
     assert_eq!(handle.await.unwrap().unwrap(), 7);
-    // The end of a run may be known before the proxy has seen the reply to its commit.
+    // The end of a run may be visible before the proxy has seen the reply to its commit.
     eventually(async || proxy.n_faults(), |n| *n == 1).await;
     let (n_entries, _, _, n_steps, n_bodies) = books_of(&db).await;
     let wanted_bodies = if fault == Fault::Strand { 2 } else { 1 };
@@ -285,7 +288,7 @@ async fn execute_in(tx: &mut Tx, statements: &'static str) -> std::result::Resul
     sqlx::raw_sql(statements).execute(&mut **tx).await.map(|_| ())
 }
 
-/// Ends its own transaction, or looks as if it had, after a first write and before a second.
+/// Ends its own transaction, or only seems to, between two writes.
 #[job]
 async fn ends_its_transaction(how: String, #[inject] db: &Db, #[inject] tx: &mut Tx) -> Result<()> {
     sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
@@ -442,7 +445,8 @@ async fn a_body_whose_connection_is_lost_runs_again_in_a_fresh_transaction() {
     worker.stop().await;
 }
 
-/// Fails as a pool of another database does, or at its own connection with a decision about it.
+/// Fails like a pool of another database, or with its own decision after an error of its
+/// connection.
 #[job(max_attempts = 1)]
 async fn its_own_affair(decided: bool, #[inject] tx: &mut Tx) -> Result<()> {
     sqlx::query("select nextval('bodies')").execute(&mut **tx).await?;
@@ -466,7 +470,7 @@ async fn a_body_runs_once_whose_error_is_of_another_database_or_decided_about() 
     }
 }
 
-/// More tries than a conflict has.
+/// More attempts than a conflict gets.
 const REFUSALS: i64 = 6;
 
 #[job(max_attempts = 1)]
@@ -503,14 +507,14 @@ async fn read_only_writer(#[inject] tx: &mut Tx) -> Result<()> {
         READ_ONLY_PID.store(pid, Ordering::SeqCst);
         READ_ONLY_BODIES.fetch_add(1, Ordering::SeqCst);
     } else if IS_STANDBY.load(Ordering::SeqCst) {
-        // A session from before: the next one is read-only.
+        // This session is older than the failover. The next one is read-only.
         sqlx::query("select pg_terminate_backend($1)").bind(pid).execute(&mut **tx).await?;
     }
     sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
     Ok(())
 }
 
-/// Simulates a server that a promoted standby has replaced.
+/// Simulates a promoted standby that replaced the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn transactional_body_waits_while_its_session_is_read_only() {
     let Fixture { db, database } = Fixture::new().await;
@@ -588,10 +592,7 @@ async fn a_transaction_that_always_loses_its_connection_says_so_and_nothing_of_c
     let text = failure.to_string();
     assert!(text.contains("its connection was lost"), "{text}");
     assert!(!text.contains("serialization"), "{text}");
-    assert_eq!(
-        scalar::<i64>(&db, "select last_value from bodies").await,
-        10,
-        "bodies, each in its own transaction"
-    );
+    let n_bodies: i64 = scalar(&db, "select last_value from bodies").await;
+    assert_eq!(n_bodies, 10);
     worker.stop().await;
 }

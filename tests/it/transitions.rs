@@ -1,4 +1,5 @@
-//! The table of transitions against the statements: from every state, every event either leads where the table says or changes nothing.
+//! The transition table against the statements. From every state, every event leads where the table
+//! says or changes nothing.
 
 use runledger::__private::{RunEvent, RunState, STATEMENTS};
 use runledger::Db;
@@ -28,7 +29,7 @@ fn statement(name: &str) -> &'static str {
     STATEMENTS.iter().find(|(known, _)| *known == name).map(|(_, sql)| *sql).unwrap()
 }
 
-/// A run with a child, the run's token, and the worker that may hold it.
+/// A run with a child, its token, and the worker that may own it.
 struct Subject {
     run_id: Uuid,
     child: Uuid,
@@ -90,7 +91,7 @@ async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEven
             query.bind("{}").bind(0_i64).execute(connection).await.unwrap();
         }
         RunEvent::Block => settle(connection, subject, "blocked", Some(ERROR)).await,
-        // A running run is paused by its own settlement; every other one by whoever asks.
+        // A running run is paused by its own settlement, any other one by the caller.
         RunEvent::Pause => {
             sqlx::query(statement("pause_ask"))
                 .bind(subject.run_id)
@@ -124,7 +125,7 @@ async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEven
         RunEvent::Resume => {
             sqlx::query(statement("resume")).bind(subject.run_id).execute(connection).await.unwrap();
         }
-        // A running run is cancelled by its own settlement; every other one by whoever asks.
+        // A running run is cancelled by its own settlement, any other one by the caller.
         RunEvent::Cancel => {
             sqlx::query(statement("cancel_take"))
                 .bind(subject.run_id)

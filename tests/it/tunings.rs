@@ -1,4 +1,4 @@
-//! What operators say of jobs: without a deploy, and none undoes it.
+//! Overrides that operators set for jobs, without a deploy and permanently.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn tries_as_a_step(wf: &Wf) -> Result<Vec<u64>> {
     Ok(vec![paid])
 }
 
-/// How many attempts a run took that has failed.
+/// Returns the attempt number of a failed run.
 async fn attempts<J: runledger::Job>(run: &RunHandle<J>) -> i32
 where
     J::Output: std::fmt::Debug,
@@ -70,12 +70,12 @@ async fn no_run_of_a_disabled_job_is_claimed_by_any_worker_until_it_is_enabled_a
         soon(mails(2).enqueue(&db).await.unwrap().result()).await.unwrap();
         run.info().await.unwrap().state
     };
-    // Its worker hears of it by a heartbeat.
+    // The worker learns of it with a heartbeat.
     eventually(disabled, |state| *state == RunState::Queued).await;
     worker.stop().await;
 }
 
-/// What a worker reads at its start may be over by its first heartbeat.
+/// An override that a worker reads at its start may be gone by its first heartbeat.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_is_enabled_as_soon_as_a_worker_has_started_is_claimed_by_it() {
     let Fixture { db, database: _database } = Fixture::new().await;

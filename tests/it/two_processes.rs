@@ -1,4 +1,5 @@
-//! Two worker processes on one database, with the default timings: the runs of one that is killed go on in the other.
+//! Two worker processes on one database with the default timings. When one is killed, the other
+//! continues its runs.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,7 @@ fn worker(name: &str, fixture: &Fixture) -> Child {
         .unwrap()
 }
 
-/// Which worker holds which run.
+/// Returns the worker of each claimed run.
 async fn holders(fixture: &Fixture) -> HashMap<Uuid, i64> {
     let held = "select run_id, worker_id from runledger.lease";
     let rows: Vec<(Uuid, i64)> = sqlx::query_as(held).fetch_all(fixture.db.pool()).await.unwrap();
@@ -35,7 +36,7 @@ async fn runs_of_killed_process_go_on_in_another_before_its_lease_is_over() {
     let workers = async || fixture.db.workers().await.unwrap();
     let workers = eventually(workers, |workers| workers.len() == 2).await;
     let (dead, alive) = (named("killed", &workers), named("other", &workers));
-    // A process takes two runs at most, so whichever way they fall, each has some.
+    // A process takes at most two runs, so each process gets some.
     let calls = (1..=4).map(|n| AnyCall::by_name("gated", &serde_json::json!({ "n": n })));
     let runs = enqueue_all(calls, &fixture.db).await.unwrap();
     let recorded = "select count(*) from runledger.step";
@@ -48,8 +49,8 @@ async fn runs_of_killed_process_go_on_in_another_before_its_lease_is_over() {
     let ended = "select count(*) from runledger.outcome where state = 'completed'";
     eventually(async || scalar::<i64>(&fixture.db, ended).await, |n| *n == 4).await;
 
-    // Its free session lock proves its death after 5 s, before its lease of 30 s expires. The benchmark
-    // `recovery-default` measures the delay.
+    // Its free session lock proves its death after 5 s, before its lease of 30 s expires. The
+    // benchmark `recovery-default` measures the delay.
     let why = format!("select died_why from runledger.worker where worker_id = {dead}");
     assert_eq!(scalar::<String>(&fixture.db, &why).await, "its session lock was free");
     for run in &runs {

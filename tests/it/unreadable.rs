@@ -1,5 +1,5 @@
-//! Rows that this version cannot read block their own run, with the path in the reason. Every other run
-//! continues.
+//! Rows that this version cannot read block their own run, with the path in the reason. Every other
+//! run continues.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,13 +21,12 @@ async fn break_rows(db: &Db, run_id: Uuid, statement: &str) {
     execute(db, &statement.replace("$run", &format!("'{run_id}'"))).await;
 }
 
-/// Returns the reason why a run is blocked.
 async fn why_blocked(db: &Db, run_id: Uuid) -> String {
     let info = until(db, run_id, |info| info.state == RunState::Blocked).await;
     info.error.unwrap().to_string()
 }
 
-/// Longer than the index of the queue could store.
+/// A resource name longer than the index of the queue could store.
 const LONG_RESOURCE: &str = "update runledger.run
     set options = json_build_object('resource', (select string_agg(md5(n::text), '') from generate_series(1, 200) n)) where run_id = $run";
 
@@ -202,7 +201,7 @@ async fn options_that_only_sql_cannot_read_hold_up_no_retry_and_no_list() {
 async fn orphan_with_full_counters_is_settled_beside_the_other_orphans() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (full, other) = (bystander().enqueue(&db).await.unwrap(), bystander().enqueue(&db).await.unwrap());
-    // A dead worker holds both runs.
+    // A dead worker owns both runs.
     let dead = "with taken as (delete from runledger.ready returning run_id)
                 insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
                 select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
@@ -339,7 +338,7 @@ async fn output_that_the_database_refuses_fails_its_run_and_no_other_of_its_batc
         create trigger refuses before insert on runledger.outcome for each row when (new.output::text = '"poison"') execute function refuse()"#;
     execute(&db, refuses).await;
     let worker = worker(&db, jobs![says]).await;
-    // The first settlement waits; all others gather behind it, and the poison is the last of them.
+    // The first settlement waits. All others queue after it, and the poisoned one is the last.
     let mut lock = db.pool().begin().await.unwrap();
     sqlx::query("lock table runledger.outcome in share mode").execute(&mut *lock).await.unwrap();
     let mut good = Vec::new();
@@ -365,7 +364,8 @@ async fn repeats(word: String) -> Result<String> {
     Ok(word)
 }
 
-/// Makes the server execute this statement where it reads the content of a node that is not the root of its graph.
+/// Makes the server execute this statement when it reads the content of a node that is not the
+/// root.
 async fn spoil_content(db: &Db, statement: &str) {
     let given = "alter function runledger.given rename to really_given;
                  create function runledger.given(uuid) returns json language plpgsql as $$ begin
@@ -406,7 +406,7 @@ async fn run_whose_content_takes_the_server_too_long_is_blocked_and_others_go_on
 #[tokio::test(flavor = "multi_thread")]
 async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    // PostgreSQL raises this error where a text would exceed 1 GB.
+    // PostgreSQL raises this error if a text would exceed 1 GB.
     spoil_content(&db, "raise program_limit_exceeded using message = 'out of memory'").await;
     let mut graph = Graph::new("unreadable");
     let root = graph.node("root", repeats("a".to_owned()));

@@ -1,4 +1,4 @@
-//! Workflows that are as they should be survive every crash.
+//! Correct workflows survive every crash.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 const TABLE: &str = "create table booking (key uuid primary key, what text not null)";
 
-/// A system outside that knows idempotency keys, in a table of the test's.
+/// Calls an external system that knows idempotency keys, simulated by a table.
 #[job]
 async fn charge(cents: u64, #[inject] db: &Db, #[inject] context: &Context) -> Result<u64> {
     sqlx::query("insert into booking values ($1, 'charge') on conflict do nothing")
@@ -22,7 +22,7 @@ async fn charge(cents: u64, #[inject] db: &Db, #[inject] context: &Context) -> R
     Ok(cents)
 }
 
-/// Its own write and its record are one commit.
+/// Commits its write together with its record.
 #[job]
 async fn book(what: &str, #[inject] tx: &mut Tx) -> Result<()> {
     sqlx::query("insert into booking values (gen_random_uuid(), $1)").bind(what).execute(&mut **tx).await?;
@@ -192,7 +192,7 @@ async fn a_job_that_is_a_run_of_its_own_survives_transactional_or_not() {
     is_thorough(&test.crash_everywhere(double(4)).await.unwrap(), 8);
 }
 
-/// Counts what it is asked for, as a system outside does.
+/// An external system that counts its calls.
 #[derive(Default)]
 struct Provider {
     asked: AtomicU32,
@@ -227,7 +227,7 @@ async fn a_fake_outlives_the_workers_of_its_run_and_is_no_other_runs() {
     assert_eq!(MOST_ASKED.load(Ordering::Relaxed), 2, "a step that was interrupted is asked for again");
 }
 
-/// It was `listed` first, then `noted`.
+/// The job's first name was `listed`, its second `noted`.
 #[job(aliases = ["listed", "noted"])]
 async fn entered() -> Result<()> {
     Ok(())

@@ -1,4 +1,5 @@
-//! Workflows that end in another way than by returning: taken back, in slices, by a deadline. They survive every crash too.
+//! Workflows that end in other ways than by returning: by compensation, in slices, by a deadline.
+//! They survive every crash too.
 
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ async fn a_saga_that_is_taken_back_survives_and_takes_back_once_the_last_first()
     is_thorough(&crashes, 24);
 }
 
-/// Takes two cars, keeps the first to be had, and then none.
+/// Races for two cars, keeps the first, then compensates it.
 #[workflow]
 async fn picks(wf: &Wf) -> Result<()> {
     let saga = wf.saga();
@@ -90,7 +91,7 @@ async fn a_race_in_a_saga_survives_and_leaves_nothing_that_any_of_its_steps_did(
         })
         .await
         .unwrap();
-    // Which of the two is recorded is another matter in each run.
+    // Runs differ in which of the two is recorded.
     assert!(crashes.n_crashes() >= 12, "{crashes}");
 }
 
@@ -136,7 +137,7 @@ async fn an_inline_transaction_with_an_enqueue_a_line_and_a_published_value_surv
 #[workflow]
 async fn nightly(wf: &Wf, day: u32) -> Result<u32> {
     if day == 4 {
-        return Ok(day); // with a record of nothing
+        return Ok(day); // without any record
     }
     wf.run(book(&format!("night {day} {}", wf.uuid()))).await?;
     wf.continue_as_new(nightly(day + 1).delay(DAY)).await

@@ -1,4 +1,4 @@
-//! The kit drops the databases that it has made.
+//! The kit drops the databases that it created.
 
 use runledger::testing::Testing;
 use sqlx::AssertSqlSafe;
@@ -7,7 +7,7 @@ async fn name(test: &Testing) -> String {
     sqlx::query_scalar("select current_database()").fetch_one(test.db().pool()).await.unwrap()
 }
 
-/// The databases of the server whose names begin so.
+/// Returns the server's databases whose names begin with `beginning`.
 async fn databases(test: &Testing, beginning: &str) -> Vec<String> {
     let names = "select datname::text from pg_database where starts_with(datname, $1)";
     sqlx::query_scalar(names).bind(beginning).fetch_all(test.db().pool()).await.unwrap()

@@ -1,4 +1,5 @@
-//! The test kit, used as its users do: plain `#[tokio::test]`s, with nothing of the engine's own tests.
+//! The test kit, as its users use it: plain `#[tokio::test]`s without the engine's own test
+//! support.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

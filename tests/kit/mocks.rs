@@ -1,4 +1,4 @@
-//! A run under test: its database, its mocks, its signals.
+//! A run under test: its database, mocks and signals.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! How long the kit waits before it gives up.
+//! The time limits of the kit.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use runledger::testing::{CrashError, Testing};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Longer than the kit needs to give up.
+/// Longer than the kit's own limit.
 const LONG: Duration = Duration::from_secs(90);
 
 #[workflow]
@@ -42,7 +42,7 @@ async fn slow() -> Result<()> {
     Ok(())
 }
 
-/// Sleeps in short turns for ever, in real time.
+/// Repeats a short sleep forever, in real time.
 #[workflow]
 pub(crate) async fn ticks(wf: &Wf) -> Result<()> {
     loop {

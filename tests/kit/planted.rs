@@ -1,4 +1,4 @@
-//! Defects that were planted on purpose: each is found, and the fault that shows it is named.
+//! Deliberate defects: the kit finds each, and names the fault that shows it.
 
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex};
@@ -25,7 +25,7 @@ async fn nothing() -> Result<()> {
     Ok(())
 }
 
-/// A side effect between the steps: a replay has it again.
+/// Has a side effect between steps, which a replay repeats.
 #[workflow(allow(io))]
 async fn effect_outside_a_step(wf: &Wf, #[inject] db: &Db) -> Result<()> {
     wf.run(nothing().key("before")).await?;
@@ -34,7 +34,7 @@ async fn effect_outside_a_step(wf: &Wf, #[inject] db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// A step without a key for its effect: whoever runs it again has the effect again.
+/// A step without an idempotency key for its effect. Each execution repeats the effect.
 #[job]
 async fn book_anew(#[inject] db: &Db) -> Result<()> {
     insert(db, "sale").await
@@ -47,7 +47,7 @@ async fn step_that_is_not_idempotent(wf: &Wf) -> Result<()> {
 
 static SEEN: LazyLock<Mutex<HashSet<Uuid>>> = LazyLock::new(Mutex::default);
 
-/// A decision on something that only this process knows.
+/// Branches on a value that only this process knows.
 #[workflow]
 async fn decides_on_what_is_not_recorded(wf: &Wf) -> Result<()> {
     let is_first = SEEN.lock().unwrap().insert(wf.run_id());
@@ -56,7 +56,7 @@ async fn decides_on_what_is_not_recorded(wf: &Wf) -> Result<()> {
     Ok(())
 }
 
-/// A result that differs whenever the body runs again, though every step is as it was.
+/// Returns a different result in each execution, although every step is unchanged.
 #[workflow]
 async fn result_that_is_not_recorded(wf: &Wf) -> Result<usize> {
     let n = n_times(wf.run_id());
@@ -64,7 +64,7 @@ async fn result_that_is_not_recorded(wf: &Wf) -> Result<usize> {
     Ok(n)
 }
 
-/// How often this process has come here with the id.
+/// Returns how often this process has called this function with the id.
 fn n_times(run_id: Uuid) -> usize {
     static TIMES: LazyLock<Mutex<Vec<Uuid>>> = LazyLock::new(Mutex::default);
     let mut times = TIMES.lock().unwrap();
@@ -300,7 +300,7 @@ async fn enqueued_run_that_a_crash_blocks_is_reported() {
     assert!(problem.starts_with(said), "{problem}");
 }
 
-/// Each run has other keys.
+/// Each run has a different key.
 #[workflow]
 async fn step_that_is_not_idempotent_under_a_random_key(wf: &Wf) -> Result<()> {
     Ok(wf.run(book_anew().key(wf.uuid())).await?)
@@ -355,7 +355,7 @@ async fn enqueues_runs_that_go_on(wf: &Wf) -> Result<()> {
     Ok(wf.run(enqueues_what_goes_on()).await?)
 }
 
-/// One never ends, and the other is served elsewhere.
+/// One enqueued run never ends, and another worker would serve the other.
 #[tokio::test]
 async fn enqueued_runs_that_do_not_end_are_no_failure() {
     let test = kit().await.with(jobs![enqueues_runs_that_go_on, enqueues_what_goes_on, repeats_itself]);
@@ -363,7 +363,7 @@ async fn enqueued_runs_that_do_not_end_are_no_failure() {
     assert!(crashes.n_crashes() > 5, "{crashes}");
 }
 
-/// Runs a test of this program again, with a variable.
+/// Runs a test of this program again, with an environment variable.
 async fn again_with(test: &str, variable: &str, value: &str) {
     let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
     let output = again.args(["--exact", test]).env(variable, value).output().await.unwrap();

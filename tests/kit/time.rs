@@ -1,4 +1,4 @@
-//! Time that passes at once.
+//! Skipped time.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use runledger::{ClientError, RunState};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How long each sleep took by the workflow's own clock, in seconds.
+/// Returns how long each sleep took by the workflow's own clock, in seconds.
 #[workflow]
 async fn months(wf: &Wf, n: u32) -> Result<Vec<u64>> {
     let mut took = Vec::new();
@@ -20,7 +20,7 @@ async fn months(wf: &Wf, n: u32) -> Result<Vec<u64>> {
     Ok(took)
 }
 
-/// The time that has passed by the workflow's own clock when it wakes, in seconds.
+/// Returns the seconds that have passed by the workflow's own clock when it wakes.
 #[workflow]
 async fn until_a_day(wf: &Wf, days: u32) -> Result<u64> {
     let began = wf.now();
@@ -72,7 +72,7 @@ async fn tick() -> Result<()> {
     Ok(())
 }
 
-/// Which of two instants comes first.
+/// Returns two sleeps in the order in which they end.
 #[workflow]
 async fn first(wf: &Wf, one: u32, other: u32) -> Result<Vec<u32>> {
     let mut order = std::sync::Mutex::new(Vec::new());
@@ -104,7 +104,8 @@ async fn sleeper(wf: &Wf, days: u32) -> Result<SystemTime> {
     Ok(wf.now())
 }
 
-/// What began while time was ahead keeps its distance to what began before: a delay counts from when it was asked for.
+/// Time is ahead after a sleep. Delays of later runs count from their enqueue, so the distances to
+/// the earlier runs remain.
 #[workflow]
 async fn later(wf: &Wf) -> Result<Vec<SystemTime>> {
     let ten = wf.start(sleeper(10)).await?;

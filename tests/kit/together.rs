@@ -1,4 +1,4 @@
-//! Several results of one test that are awaited together.
+//! Several concurrent waits for results in one test.
 
 use std::time::Duration;
 

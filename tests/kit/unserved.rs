@@ -10,7 +10,7 @@ use super::patience::ticks;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Longer than the 30 s after which the kit gives up.
+/// Longer than the kit's own limit of 30 s.
 const LONG: Duration = Duration::from_secs(90);
 
 #[job]

@@ -1,4 +1,4 @@
-//! What the expansions tell the library: names, options, parameters, places, and that each is registered once.
+//! The definitions that expansions register: names, options, parameters and locations, each once.
 
 use compiles::charge::{self as billing, charge, checkout, record_sale};
 use compiles::{facades, hostile};
@@ -73,7 +73,7 @@ fn jobs_finds_definitions_behind_re_exports_renames_and_borrowed_parameters() {
     assert_eq!(hostile::local(), "nested");
 }
 
-/// What the `compiles` crate and its facade have registered.
+/// The definitions that the `compiles` crate and its facade have registered.
 pub(crate) fn of_the_crate() -> impl Iterator<Item = &'static Definition> {
     let registered = inventory::iter::<Registration>.into_iter().map(|found| found.0);
     registered.filter(|definition| {

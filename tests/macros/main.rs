@@ -1,4 +1,5 @@
-//! The macros: what the expansions describe, and that they run. What misuse is answered with is the package beside this.
+//! The macros: the definitions that expansions contain, and their execution. The package `ui` tests
+//! the messages for misuse.
 
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers in here are those of tests")]
 

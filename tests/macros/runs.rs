@@ -1,4 +1,5 @@
-//! The expansions of the `compiles` crate on a real worker: arguments are encoded, stored, decoded, injected and settled.
+//! The expansions of the `compiles` crate on a real worker: arguments are encoded, stored, decoded
+//! and injected, and outputs are settled.
 
 use compiles::charge::{Gateway, Order, charge, checkout, record_sale};
 use compiles::{facades, hostile, payloads};
@@ -8,7 +9,8 @@ use runledger_tests::{Fixture, PATIENCE};
 use serde_json::{Value, json};
 use sqlx::Connection;
 
-/// A worker that serves every job of the crate and of its facade, and not those that the support of the tests brings along.
+/// Starts a worker that serves the jobs of the crate and of its facade, but not those of the test
+/// support.
 async fn start(fixture: &Fixture) -> Worker {
     let gateway = Gateway { prefix: ">".to_owned() };
     let app = App::new(fixture.db.clone()).with(crate::definitions::of_the_crate());
@@ -24,7 +26,7 @@ async fn run<J: Job>(call: Call<J>) -> Result<J::Output, ClientError> {
     result
 }
 
-/// Runs a payload as it may lie in the database, whoever has written it.
+/// Runs a stored payload, as any program might have written it.
 async fn run_stored<Arguments, F, J>(function: F, job: &str, input: Value) -> Result<J::Output, ClientError>
 where
     F: DefinitionOf<Arguments, Job = J>,
@@ -38,7 +40,7 @@ where
     result
 }
 
-/// What is stored of a call.
+/// Returns the stored input of a call.
 async fn stored<J: Job>(call: Call<J>) -> Value {
     let fixture = Fixture::new().await;
     let run = call.enqueue(&fixture.db).await.unwrap();

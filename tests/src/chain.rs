@@ -1,4 +1,4 @@
-//! Jobs for worker processes that are killed and paused, and the log that they leave outside the database.
+//! Jobs for worker processes that tests kill and pause, and their log outside the database.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 
-/// A file to which every process appends a line with one write.
+/// A log file. Each process appends a line with a single write.
 #[derive(Debug)]
 pub struct Log(File);
 
-/// What a step does in its process.
+/// One line of the log: what a step did in its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// `start` or `end`.
@@ -27,7 +27,7 @@ pub struct Line {
 }
 
 impl Log {
-    /// Opens or makes the log.
+    /// Opens or creates the log.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -50,7 +50,7 @@ impl Log {
         Ok(self.0.metadata()?.len() == 0)
     }
 
-    /// Every line so far.
+    /// Returns all lines written so far.
     ///
     /// # Errors
     /// As [`std::fs::read_to_string`].
@@ -68,7 +68,7 @@ impl Line {
     }
 }
 
-/// One step: says when it starts and when it ends.
+/// A step that logs its start and its end.
 #[job(max_attempts = 1)]
 pub async fn chain_link(millis: u64, #[inject] log: &Log, #[inject] context: &Context) -> io::Result<u64> {
     log.line("start", context)?;
@@ -77,7 +77,7 @@ pub async fn chain_link(millis: u64, #[inject] log: &Log, #[inject] context: &Co
     Ok(1)
 }
 
-/// Ends the process the first time it comes here.
+/// Aborts the process on the first call.
 fn die_once(log: &Log, context: &Context) -> io::Result<()> {
     if log.is_empty()? {
         log.line("death", context)?;
@@ -86,7 +86,7 @@ fn die_once(log: &Log, context: &Context) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes an entry; its process dies before the commit, the first time, if `when` is `before`.
+/// Writes an entry. If `when` is `before`, the first call aborts the process before the commit.
 #[job(max_attempts = 1)]
 pub async fn fragile_entry(
     when: String,
@@ -101,20 +101,20 @@ pub async fn fragile_entry(
     Ok(())
 }
 
-/// Its process dies in it, the first time.
+/// The first call aborts the process.
 #[job(max_attempts = 1)]
 pub async fn fragile_end(#[inject] log: &Log, #[inject] context: &Context) -> io::Result<()> {
     die_once(log, context)
 }
 
-/// A transactional step and one after it, in one of which the process dies.
+/// Runs a transactional step and then a plain one. The process dies in one of them.
 #[workflow]
 pub async fn fragile(wf: &Wf, when: String) -> Result<()> {
     wf.run(fragile_entry(when)).await?;
     wf.run(fragile_end()).await.map_err(Into::into)
 }
 
-/// Steps one after the other.
+/// Runs steps one after another.
 #[workflow]
 pub async fn chain(wf: &Wf, links: u64, millis: u64) -> Result<u64> {
     let mut sum = 0;

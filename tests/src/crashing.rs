@@ -5,16 +5,17 @@ use std::process::{Child, Command, Stdio};
 use runledger::prelude::*;
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Set in processes that the job kills.
+/// Set in processes that the job may kill.
 pub const MAY_CRASH: &str = "RUNLEDGER_TEST_MAY_CRASH";
 
 /// The database of such a process.
 pub const DATABASE: &str = "RUNLEDGER_TEST_CRASHING_DATABASE";
 
-/// The name of the worker in such a process: whoever starts under it takes its runs over at once.
+/// The name of the worker in such a process. A later worker with this name takes over its runs at
+/// once.
 pub const NAME: &str = "crashing";
 
-/// Kills its process, as `kill -9` does, where that may crash; gives the number of its attempt elsewhere.
+/// Kills its process like `kill -9`, if [`MAY_CRASH`] is set. Otherwise returns its attempt number.
 #[job(max_attempts = 1)]
 pub async fn kills_its_process(#[inject] context: &Context) -> Result<u32> {
     if std::env::var_os(MAY_CRASH).is_some() {
@@ -27,7 +28,7 @@ pub async fn kills_its_process(#[inject] context: &Context) -> Result<u32> {
 /// Starts a process with a worker that serves the job: the program `crashing`.
 ///
 /// # Errors
-/// Where the program does not start.
+/// If the program does not start.
 pub fn start(program: &str, database: &str) -> std::io::Result<Child> {
     Command::new(program).env(MAY_CRASH, "1").env(DATABASE, database).stdin(Stdio::null()).spawn()
 }

@@ -1,12 +1,14 @@
-//! Golden files: what was, to be compared with what is. `RUNLEDGER_UPDATE_GOLDEN=1` writes them anew, for a person to read the difference.
+//! Golden files: expected texts to compare with. `RUNLEDGER_UPDATE_GOLDEN=1` rewrites them, so that
+//! a person can review the difference.
 
 use std::path::Path;
 use std::{env, fs};
 
-/// Compares `is` with the golden file of this name, or writes it where the variable asks for that.
+/// Compares `is` with the golden file of this name. Writes the file if `RUNLEDGER_UPDATE_GOLDEN` is
+/// set.
 ///
 /// # Panics
-/// Where they differ, with the first line that does.
+/// If they differ. Names the first line that differs.
 #[expect(clippy::panic, reason = "an assertion of tests")]
 pub fn check(name: &str, is: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);

@@ -1,4 +1,4 @@
-//! Support of the tests: a database of its own for each, and waiting without sleeping.
+//! Support for the tests: a database for each test, and waiting without sleeps.
 
 pub mod chain;
 pub mod check;
@@ -25,15 +25,15 @@ use testing_db::TestDb;
 pub struct Fixture {
     /// The client.
     pub db: Db,
-    /// The database, which goes with the fixture.
+    /// The database. It is dropped with the fixture.
     pub database: TestDb,
 }
 
 impl Fixture {
-    /// A fresh database with our schema.
+    /// Creates a database with our schema.
     ///
     /// # Panics
-    /// Where there is no server.
+    /// If there is no server.
     pub async fn new() -> Self {
         let migrations: String =
             runledger::__private::MIGRATIONS.iter().map(|migration| migration.sql).collect();
@@ -43,16 +43,17 @@ impl Fixture {
     }
 }
 
-/// How long [`eventually`] waits before it gives up: far beyond what the slowest machine needs.
+/// The limit of [`eventually`]: far more than the slowest machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The variable with another patience of [`eventually`], in seconds: with a mutant, some tests wait for what never comes.
+/// The environment variable that replaces [`PATIENCE`], in seconds. With a mutant, some tests wait
+/// for an event that never comes.
 pub const PATIENCE_VARIABLE: &str = "RUNLEDGER_TEST_PATIENCE";
 
-/// [`PATIENCE`], or what the environment says.
+/// Returns [`PATIENCE`], or the value of [`PATIENCE_VARIABLE`].
 ///
 /// # Panics
-/// Where that is no number.
+/// If the value is not a number.
 #[must_use]
 pub fn patience() -> Duration {
     static SECONDS: LazyLock<Option<u64>> = LazyLock::new(|| {
@@ -65,13 +66,13 @@ pub fn patience() -> Duration {
     SECONDS.map_or(PATIENCE, Duration::from_secs)
 }
 
-/// How long [`eventually`] rests before it asks again. Each question may cost the server ten statements.
+/// The interval between two polls of [`eventually`]. Each poll may cost the server ten statements.
 const REST: Duration = Duration::from_millis(20);
 
-/// Asks until the answer is as wanted, and gives it.
+/// Polls until the answer is as wanted, and returns it.
 ///
 /// # Panics
-/// After [`patience`], with the last answer.
+/// After [`patience`]. The message has the last answer.
 pub async fn eventually<T: Debug>(ask: impl AsyncFn() -> T, wanted: impl Fn(&T) -> bool) -> T {
     let (began, patience) = (Instant::now(), patience());
     loop {

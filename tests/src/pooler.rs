@@ -1,4 +1,4 @@
-//! PgBouncer before a server.
+//! PgBouncer in front of a server.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,19 +13,19 @@ use tokio::process::{Child, Command};
 
 use crate::{PATIENCE, tools};
 
-/// How often a wait looks again.
+/// The polling interval of waits.
 const POLL: Duration = Duration::from_millis(10);
 
-/// When a client's session of the server is given to another.
+/// When PgBouncer gives a server session to another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// After each transaction.
     Transaction,
-    /// When the client goes.
+    /// When the client disconnects.
     Session,
 }
 
-/// A running PgBouncer, which ends with this value.
+/// A running PgBouncer. It ends with this value.
 #[derive(Debug)]
 pub struct Bouncer {
     child: Child,
@@ -34,10 +34,11 @@ pub struct Bouncer {
 }
 
 impl Bouncer {
-    /// One before the server of `url`, which has to be on a socket of this machine; it opens at most so many sessions of it.
+    /// Starts a PgBouncer in front of the server of `url`, which must be on a local socket. It
+    /// opens at most `sessions` sessions.
     ///
     /// # Errors
-    /// [`tools::Missing`] where there is none to start; when it does not come up.
+    /// [`tools::Missing`] if PgBouncer is not installed. Also if it does not start.
     pub async fn start(url: &str, mode: Mode, sessions: u32) -> Result<Self> {
         let target: PgConnectOptions = url.parse()?;
         let socket = target.get_socket().context("the database is not reached by a socket")?.display();
@@ -63,23 +64,23 @@ impl Bouncer {
         Ok(bouncer)
     }
 
-    /// The address of the database through it.
+    /// Returns the address of the database through PgBouncer.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Kills it, and starts another in its place.
+    /// Kills PgBouncer and starts another one.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If PgBouncer does not start.
     pub async fn restart(&mut self) -> Result<()> {
         self.child.kill().await?;
         self.child = spawn(&self.dir)?;
         self.answers().await
     }
 
-    /// Waits until it lets clients in; gives up when it has gone, or after [`PATIENCE`].
+    /// Waits until PgBouncer accepts clients. Fails if it has exited, or after [`PATIENCE`].
     async fn answers(&mut self) -> Result<()> {
         let began = Instant::now();
         while let Err(error) = PgConnection::connect(&self.url).await {
@@ -94,7 +95,7 @@ impl Bouncer {
 
 impl Drop for Bouncer {
     fn drop(&mut self) {
-        // It dies with `kill_on_drop`; what cannot be deleted is left to the system's own cleaning.
+        // `kill_on_drop` ends PgBouncer. The system cleans up what cannot be deleted here.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -107,7 +108,7 @@ fn spawn(dir: &Path) -> Result<Child> {
         command.env("LD_LIBRARY_PATH", libraries);
     }
     if rustix::process::geteuid().is_root() {
-        // It refuses to be root; the embedded server of root belongs to this user.
+        // PgBouncer refuses to run as root. The embedded server of root belongs to this user.
         command.args(["-u", "postgres"]);
     }
     Ok(command.arg(dir.join("settings.ini")).spawn()?)

@@ -1,6 +1,8 @@
-//! A proxy before the server: it counts the statements of its clients, and breaks their connections where a test says, to the message.
+//! A proxy in front of the server. It counts the statements of its clients, and breaks their
+//! connections exactly at the message that a test chooses.
 //!
-//! A [`Mode`] holds for all connections until the next; a [`Fault`] meets one statement, once; [`Proxy::cut`] is for now.
+//! A [`Mode`] applies to all connections until the next one is set. A [`Fault`] hits one statement,
+//! once. [`Proxy::cut`] acts at once.
 //!
 //! ```text
 //! client ──▶ read, count, faults ──▶ in flight ──▶ mode ──▶ server
@@ -22,44 +24,49 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Messages that were sent and have not arrived, in one direction of one connection: more than a test sends into a black hole.
+/// Messages sent but not delivered, in one direction of one connection. More than a test sends into
+/// a black hole.
 const IN_FLIGHT: usize = 1 << 16;
 
-/// Into how many pieces the bytes of a throttled second are cut: a hundredth of a second is what a short message takes.
+/// The number of pieces into which a second of throttled bytes is cut. A short message takes 1/100
+/// s.
 const PIECES: u32 = 100;
 
-/// What happens to everything that is sent, in both directions.
+/// What happens to all messages, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It arrives.
+    /// They are delivered.
     #[default]
     Pass,
-    /// It arrives on connections that exist. New ones are closed at once.
+    /// Existing connections work. New ones are closed at once.
     Refuse,
-    /// It is read and does not arrive, not even the end of a connection. With the next mode it does, as after a partition that TCP outlives.
+    /// Nothing is delivered, not even the end of a connection. The next mode delivers it, as after
+    /// a partition that TCP survives.
     BlackHole,
-    /// It arrives this much later.
+    /// They are delivered this much later.
     Delay(Duration),
-    /// No more than so many bytes of it arrive in a second.
+    /// At most this many bytes are delivered per second.
     Throttle(NonZeroU32),
 }
 
-/// What happens to one statement. Its connection is of no more use in each case.
+/// What happens to one statement. Afterwards its connection is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is carried out, and the client hears nothing of it.
+    /// The server executes it, and the client receives no reply.
     LoseReply,
-    /// The same, for the next one whose reply has rows. What finds nothing goes by.
+    /// As `LoseReply`, for the next reply with rows. Replies without rows pass.
     LoseRows,
-    /// It is carried out, and the client hears so many bytes of the reply.
+    /// The server executes it, and the client receives this many bytes of the reply.
     Truncate(usize),
-    /// The client loses its connection, and the statement reaches the server only when [`Proxy::release`] says so.
+    /// The client loses its connection. The statement reaches the server only at
+    /// [`Proxy::release`].
     Hold,
-    /// It reaches nobody, and nothing else does on its connection, which stays open for both ends, as one that a firewall has just forgotten.
+    /// The statement and everything after it on its connection are lost. Both ends stay open, as
+    /// after a firewall has forgotten the connection.
     Strand,
 }
 
-/// A proxy of its own for one test. Its connections end with it.
+/// A proxy for one test. Its connections end with it.
 #[derive(Debug)]
 pub struct Proxy {
     url: String,
@@ -79,7 +86,7 @@ struct Shared {
     released: Notify,
 }
 
-/// A fault, and how the statement begins that is to meet it.
+/// A fault, and the beginning of the statement that it hits.
 #[derive(Debug)]
 struct Armed {
     beginning: String,
@@ -87,18 +94,18 @@ struct Armed {
 }
 
 impl Proxy {
-    /// Listens before the server of `url`, which has to accept connections without encryption.
+    /// Starts a proxy in front of the server of `url`, which must accept unencrypted connections.
     ///
     /// # Errors
-    /// Where the address cannot be read, or there is no port to listen on.
+    /// If the address is invalid, or if no port is free.
     pub async fn start(url: &str) -> io::Result<Self> {
         Self::at(url, ("127.0.0.1", 0)).await
     }
 
-    /// The same at an address of the caller's choice.
+    /// As [`start`](Self::start), at this address.
     ///
     /// # Errors
-    /// Where an address cannot be read, or not be listened on.
+    /// If an address is invalid, or if the proxy cannot listen there.
     pub async fn at(url: &str, address: (&str, u16)) -> io::Result<Self> {
         let server = Mutex::new(url.parse().map_err(io::Error::other)?);
         let listener = TcpListener::bind(address).await?;
@@ -117,85 +124,88 @@ impl Proxy {
         Ok(Self { url: wire::through(url, address), shared, accepting })
     }
 
-    /// The address of the same database through the proxy.
+    /// Returns the address of the same database through the proxy.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The statements since the last [`forget`](Self::forget): the first line of each.
+    /// Returns the first line of each statement since the last [`forget`](Self::forget).
     #[must_use]
     pub fn statements(&self) -> Vec<String> {
         lock(&self.shared.statements).clone()
     }
 
-    /// How many statements there were whose first line begins like this.
+    /// Counts the statements whose first line begins with `beginning`.
     #[must_use]
     pub fn count(&self, beginning: &str) -> usize {
         lock(&self.shared.statements).iter().filter(|line| line.starts_with(beginning)).count()
     }
 
-    /// Starts counting anew.
+    /// Resets the statement count.
     pub fn forget(&self) {
         lock(&self.shared.statements).clear();
     }
 
-    /// From now on, until the next mode.
+    /// Sets the mode.
     pub fn set(&self, mode: Mode) {
         self.shared.mode.send_replace(mode);
     }
 
-    /// Leads new connections to the server of another address, which is only asked for where it is: whoever promotes a standby wants the connections
-    /// to the old server [`cut`](Self::cut) too.
+    /// Leads new connections to another server. To simulate a failover, also [`cut`](Self::cut) the
+    /// connections to the old one.
     ///
     /// # Errors
-    /// Where the address cannot be read.
+    /// If the address is invalid.
     pub fn lead_to(&self, url: &str) -> io::Result<()> {
         *lock(&self.shared.server) = url.parse().map_err(io::Error::other)?;
         Ok(())
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     #[must_use]
     pub fn n_connections(&self) -> usize {
         self.shared.cuts.receiver_count()
     }
 
-    /// Ends every connection there is. New ones are accepted, unless the mode says otherwise.
+    /// Ends all connections. New ones are accepted, unless the mode refuses them.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Lets nothing more arrive on the connections there are, which stay open for both ends, as when a firewall has forgotten them. New ones work.
+    /// Delivers nothing more on existing connections. Both ends stay open, as after a firewall has
+    /// forgotten the connections. New connections work.
     pub fn strand(&self) {
         self.shared.strandings.send_modify(|strandings| *strandings += 1);
     }
 
-    /// Lets the next statement whose first line begins like this meet a fault. Faults for several wait side by side, for each beginning one.
+    /// Arms a fault for the next statement whose first line begins with `beginning`. There is one
+    /// armed fault for each beginning.
     pub fn arm(&self, beginning: &str, fault: Fault) {
         let mut armed = lock(&self.shared.armed);
         armed.retain(|armed| armed.beginning != beginning);
         armed.push(Armed { beginning: beginning.to_owned(), fault });
     }
 
-    /// Takes back the faults that wait.
+    /// Disarms all faults.
     pub fn disarm(&self) {
         lock(&self.shared.armed).clear();
     }
 
-    /// How many statements have met a fault.
+    /// Returns how many statements met a fault.
     #[must_use]
     pub fn n_faults(&self) -> usize {
         lock(&self.shared.met).len()
     }
 
-    /// The beginnings by which they were to, in the order in which they did.
+    /// Returns the beginnings for which those faults were armed, in the order in which they
+    /// happened.
     #[must_use]
     pub fn met(&self) -> Vec<String> {
         lock(&self.shared.met).clone()
     }
 
-    /// Lets a held statement through.
+    /// Sends a held statement to the server.
     pub fn release(&self) {
         self.shared.released.notify_one();
     }
@@ -223,7 +233,7 @@ impl Shared {
         lock(&self.armed).iter().any(|armed| statement.starts_with(&armed.beginning))
     }
 
-    /// The fault that this statement is to meet, if it is one of these. Gives it once.
+    /// Takes the armed fault for this statement, if it is one of the `wanted`.
     fn strike(&self, statement: &str, wanted: impl Fn(Fault) -> bool) -> Option<Fault> {
         let meets = |armed: &Armed| statement.starts_with(&armed.beginning) && wanted(armed.fault);
         let mut armed = lock(&self.armed);
@@ -244,10 +254,10 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
             let stranded = Notify::new();
             let mut relay = pin!(relay(client, &shared, &stranded));
             tokio::select! {
-                // A connection ends with its client or its server: both are things that tests do.
+                // The connection ends with its client or its server. Tests do both on purpose.
                 _ = &mut relay => {}
                 _ = cuts.changed() => {}
-                // Kept, and not polled any more.
+                // The relay stays alive but is no longer polled.
                 _ = strandings.changed() => drop(cuts.changed().await),
                 () = stranded.notified() => drop(cuts.changed().await),
             }
@@ -255,10 +265,10 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// A message on its way, and since when.
+/// A message in flight, with the time at which it was sent.
 type Sent = (Instant, Vec<u8>);
 
-/// The statement of a client that may meet a fault in its reply, and which reply that is.
+/// The statement whose reply a fault may hit, and the number of that reply.
 type Marked = Mutex<Option<(usize, String)>>;
 
 async fn relay(mut client: TcpStream, shared: &Shared, stranded: &Notify) -> io::Result<()> {
@@ -291,11 +301,12 @@ async fn relay(mut client: TcpStream, shared: &Shared, stranded: &Notify) -> io:
     shared.released.notified().await;
     server.write_all(&held).await?;
     server.shutdown().await?;
-    // The server closes when it has done what was asked.
+    // The server closes the connection once it has executed the request.
     tokio::io::copy(&mut server, &mut tokio::io::sink()).await.map(drop)
 }
 
-/// Reads what the client asks. Ends with the client, or where a statement is to be held, with the rest of its request.
+/// Forwards the client's messages. Ends with the client, or at a held statement, and then returns
+/// the rest of the request.
 async fn ask(
     from: impl AsyncRead + Unpin,
     startup: Vec<u8>,
@@ -306,7 +317,7 @@ async fn ask(
 ) -> io::Result<Vec<u8>> {
     let mut from = BufReader::new(from);
     let mut prepared = wire::Prepared::default();
-    // The reply to the startup comes before the first.
+    // The reply to the startup message comes first.
     let mut n_replies = 1;
     send(&to, startup).await?;
     loop {
@@ -342,7 +353,8 @@ async fn with_rest_of_request(
     Ok(request)
 }
 
-/// Reads what the server answers. Ends with the server, or with a reply that was lost, which the server has said to its end.
+/// Forwards the server's messages. Ends with the server, or once the server has sent all of a reply
+/// that is to be lost.
 async fn answer(
     from: impl AsyncRead + Unpin,
     to: mpsc::Sender<Sent>,
@@ -351,7 +363,7 @@ async fn answer(
 ) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut n_replies = 0;
-    // Of a reply that is lost: how many bytes of it are still to arrive.
+    // The bytes of a lost reply that still arrive.
     let mut n_left = None;
     loop {
         let mut message = wire::message(&mut from).await?;
@@ -369,7 +381,7 @@ async fn answer(
     }
 }
 
-/// How many bytes of this reply are to arrive, where it is one to be lost from this message on.
+/// If this reply is lost from this message on, returns how many of its bytes arrive.
 fn bytes_to_arrive(shared: &Shared, marked: &Marked, n_replies: usize, is_row: bool) -> Option<usize> {
     let marked = lock(marked);
     let (_, statement) = marked.as_ref().filter(|(reply, _)| *reply == n_replies)?;
@@ -385,7 +397,7 @@ async fn send(to: &mpsc::Sender<Sent>, message: Vec<u8>) -> io::Result<()> {
     to.send((Instant::now(), message)).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
 }
 
-/// Lets arrive what is in flight, as the mode says, until nothing more can come.
+/// Delivers the messages in flight according to the mode, until the sender is gone.
 async fn deliver(
     mut from: mpsc::Receiver<Sent>,
     mut to: impl AsyncWrite + Unpin,
@@ -406,7 +418,7 @@ async fn deliver(
             to.write_all(piece).await?;
         }
     }
-    // The end of a connection does not leave a black hole either.
+    // A black hole also hides the end of a connection.
     shared.reachable().await;
     Ok(())
 }

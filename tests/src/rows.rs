@@ -1,4 +1,4 @@
-//! What tests ask the database, and the workers that they start.
+//! Queries and workers for tests.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,10 +17,10 @@ use uuid::Uuid;
 use crate::eventually;
 use crate::seed::seed;
 
-/// Far beyond what the slowest machine needs.
+/// Far more than the slowest machine needs.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// One value.
+/// Returns one value.
 pub async fn scalar<T>(db: &Db, query: &str) -> T
 where
     T: Send + Unpin + for<'r> sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>,
@@ -28,24 +28,24 @@ where
     sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(db.pool()).await.unwrap()
 }
 
-/// Some statements, without an answer.
+/// Executes some statements.
 pub async fn execute(db: &Db, statements: &str) {
     sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(db.pool()).await.unwrap();
 }
 
-/// A worker with fast timings that serves these jobs and no others.
+/// Starts a worker with fast timings that serves only these jobs.
 pub async fn worker<const N: usize>(db: &Db, definitions: [&'static Definition; N]) -> Worker {
     App::new(db.clone()).with(definitions).timings(Timings::FAST).start().await.unwrap()
 }
 
-/// The same, which finds only what is announced to it.
+/// As [`worker`], but without polls: it finds only runs that it is notified of.
 pub async fn worker_without_polls<const N: usize>(db: &Db, definitions: [&'static Definition; N]) -> Worker {
     let timings = runledger::__private::without_polls(Timings::FAST);
     App::new(db.clone()).with(definitions).timings(timings).start().await.unwrap()
 }
 
-/// Timings by which no worker is taken for dead while a test lasts, and the nets of maintenance are cast once and then
-/// ten minutes later.
+/// Timings with which no worker counts as dead during a test. The safety sweeps run once at the
+/// start and again ten minutes later.
 pub fn nets_far_apart() -> Timings {
     Timings::new(Duration::from_millis(500), Duration::from_secs(60), Duration::from_secs(600))
 }
@@ -55,7 +55,8 @@ pub async fn until(db: &Db, run_id: Uuid, wanted: impl Fn(&RunInfo) -> bool) -> 
     eventually(async || db.run(run_id).await.unwrap(), wanted).await
 }
 
-/// As if the run's worker had lost it: another attempt may begin, and the old one is fenced. False where no worker holds it.
+/// Simulates that the run's worker lost the run: another attempt may start, and the old one is
+/// fenced. Returns false if no worker owns the run.
 pub async fn take_away(db: &Db, run_id: Uuid) -> bool {
     let taken = sqlx::query(
         "with lost as (delete from runledger.lease where run_id = $1 returning run_id, attempt, crashes, claims)
@@ -70,10 +71,10 @@ pub async fn take_away(db: &Db, run_id: Uuid) -> bool {
     taken.rows_affected() == 1
 }
 
-/// How often a run is taken from its worker at most.
+/// The maximum number of times that a run is taken from its worker.
 const N_LOSSES: i32 = 8;
 
-/// As if their workers had lost some of the runs, wherever these are just now.
+/// Simulates that workers lost some of their runs, chosen at random.
 pub async fn take_some_away(db: &Db) -> u64 {
     let taken = sqlx::query(
         "with victim as (select run_id from runledger.lease where claims <= $1 order by random() limit 16 for update skip locked),
@@ -86,7 +87,7 @@ pub async fn take_some_away(db: &Db) -> u64 {
     taken.bind(N_LOSSES).execute(db.pool()).await.unwrap().rows_affected()
 }
 
-/// A future that must end.
+/// Waits for a future that must end soon.
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.expect("should have ended long ago")
 }

@@ -3,8 +3,8 @@
 /// Set this variable to repeat the random choices of a test: `RUNLEDGER_TEST_SEED=7 cargo test …`.
 pub const VARIABLE: &str = "RUNLEDGER_TEST_SEED";
 
-/// Returns the number in [`VARIABLE`], or a random one, and prints it: cargo shows the output of failed
-/// tests.
+/// Returns the number in [`VARIABLE`], or a random one, and prints it: cargo shows the output of
+/// failed tests.
 ///
 /// # Panics
 /// If the variable is not a whole number.

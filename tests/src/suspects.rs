@@ -1,10 +1,11 @@
-//! Jobs for crash tests: one ends its process, the others are innocent.
+//! Jobs for crash tests: some end their process, the others are innocent.
 
 use std::time::Duration;
 
 use runledger::prelude::*;
 
-/// The name of the worker. A new process with the same name takes over the runs of the old one at once.
+/// The name of the worker. A new process with the same name takes over the runs of the old one at
+/// once.
 pub const NAME: &str = "supervised";
 
 /// The name and the queue of a second worker in the same process.
@@ -26,8 +27,8 @@ pub async fn takes_a_while(millis: u64) -> Result<u64> {
     Ok(millis)
 }
 
-/// Records a step in each attempt, then ends its process 12 s later; before that, it leaves its worker for a short sleep if `sleeps`. Completes
-/// after `n_exits` such attempts.
+/// Records a step in each attempt and ends its process 12 s later. If `sleeps`, it leaves its
+/// worker for a short sleep in between. Completes after `n_exits` such attempts.
 #[workflow(max_attempts = 1, allow(io, sleep))]
 pub async fn exits_late(wf: &Wf, n_exits: u32, sleeps: bool) -> Result<()> {
     for _ in 0..n_exits {

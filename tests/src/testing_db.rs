@@ -1,9 +1,10 @@
-//! A database of its own for every test, cloned from a migrated template in some ten milliseconds.
+//! A database for every test, cloned from a migrated template in about 10 ms.
 //!
-//! The server is the one that `RUNLEDGER_TEST_DATABASE_URL` names (a role that may create databases), or the embedded
-//! one; never `DATABASE_URL`, which may be somebody's real database. The template is made once for each state of the
-//! migrations, by whichever process comes first, and then closed to connections, because an open session would prevent
-//! cloning. A test does not wait until its database is dropped (that can take 100 ms): see `leftovers`.
+//! The server is the one of `RUNLEDGER_TEST_DATABASE_URL` (with a role that may create databases),
+//! or the embedded one. It is never the one of `DATABASE_URL`, which may be a real database. The
+//! first process creates the template for each state of the migrations, then closes it to
+//! connections: an open session would prevent cloning. A test does not wait until its database is
+//! dropped, which can take 100 ms: see `leftovers`.
 
 mod leftovers;
 
@@ -18,7 +19,7 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 use tokio::sync::OnceCell;
 
-/// Names the server to test on.
+/// The variable with the address of the test server.
 const URL_VARIABLE: &str = "RUNLEDGER_TEST_DATABASE_URL";
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -30,12 +31,14 @@ pub struct TestDb {
 }
 
 impl TestDb {
-    /// Clones a database from the template for `migrations`, a text that changes whenever the migrations do (their SQL,
-    /// or a hash of it). The first to ask for it makes the template: `migrate` is given the connection string of an
-    /// empty database, and must have closed its connections when it returns.
+    /// Clones a database from the template for `migrations`, a text that changes whenever the
+    /// migrations do (their SQL, or its hash).
+    ///
+    /// The first caller creates the template: `migrate` receives the connection string of an empty
+    /// database, and must close its connections before it returns.
     ///
     /// # Panics
-    /// With the reason, when there is no server or a migration fails: a test can do nothing about it.
+    /// If there is no server, or if a migration fails. A test can do nothing about either.
     #[expect(clippy::panic, reason = "only tests call this, and none can go on without a database")]
     pub async fn new<E: Into<AnyError>>(
         migrations: &str,
@@ -52,7 +55,7 @@ impl TestDb {
         }
     }
 
-    /// The connection string of the database.
+    /// Returns the connection string of the database.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -60,7 +63,7 @@ impl TestDb {
     /// Opens a connection to the database.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// If the server refuses.
     pub async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         PgConnection::connect(&self.url).await
     }
@@ -68,7 +71,7 @@ impl TestDb {
     /// Opens a pool of at most `n_connections` to the database.
     ///
     /// # Errors
-    /// When the server refuses the first of them.
+    /// If the server refuses the first connection.
     pub async fn pool(&self, n_connections: u32) -> Result<PgPool, sqlx::Error> {
         PgPoolOptions::new().max_connections(n_connections).connect(&self.url).await
     }
@@ -85,7 +88,8 @@ impl TestDb {
         let name = format!("{}{}", host.own_prefix, NEXT.fetch_add(1, Ordering::Relaxed));
         ensure_template(host, &mut admin, &template, &migrate).await?;
         while let Err(error) = clone(host, &mut admin, &template, &name).await {
-            // Somebody may have dropped a template that looked old to them; the next is the newest.
+            // Another process may have dropped a template that looked old. The next template is the
+            // newest.
             if error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref()
                 != Some("3D000")
             {
@@ -100,22 +104,22 @@ impl TestDb {
     }
 }
 
-/// The server that this process tests on.
+/// The server for the tests of this process.
 #[derive(Debug)]
 struct Host {
     admin_url: String,
-    /// How it copies a database at the least cost.
+    /// The cheapest way to copy a database on this server.
     strategy: &'static str,
-    /// Begins the name of every test database that was made on this machine.
+    /// The prefix of all test databases of this machine.
     prefix: String,
-    /// Begins the names of this process's, of which the process id is a part.
+    /// The prefix of the databases of this process. It contains the process id.
     own_prefix: String,
     /// Keeps the embedded server alive until the process ends.
     _server: Option<Server>,
 }
 
 impl Host {
-    /// Tests run on runtimes of their own, so nothing in here may belong to one.
+    /// Each test has its own runtime, so nothing in here may belong to a runtime.
     async fn get() -> Result<&'static Self, AnyError> {
         static HOST: OnceCell<Host> = OnceCell::const_new();
         HOST.get_or_try_init(Self::find).await
@@ -134,7 +138,7 @@ impl Host {
         let strategy = clone_strategy(&mut admin).await?;
         admin.close().await?;
 
-        // The instant tells apart two processes that had the same id.
+        // The time distinguishes two processes that had the same id.
         let instant = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
         let prefix = format!("rl_test_{machine}_");
         let own_prefix = format!("{prefix}{}_{instant:x}_", std::process::id());
@@ -159,12 +163,13 @@ async fn ensure_template<E: Into<AnyError>>(
     sqlx::query(lock).bind(template).execute(&mut *admin).await?;
     let finished = is_template_finished(admin, template).await?;
     if finished != Some(true) {
-        // One that is open was left by a process that died while it migrated.
+        // A process that died while it migrated left the template open.
         execute(admin, format!("drop database if exists {template} with (force)")).await?;
         execute(admin, format!("create database {template} template template0 encoding 'UTF8'")).await?;
         let url = with_database(&host.admin_url, template);
         migrate(&url).await.map_err(Into::into)?;
-        // This session writes the server's cache of the catalogue, which each clone then has: its sessions start sooner.
+        // This session fills the server's catalogue cache. Each clone inherits it, and its sessions
+        // start sooner.
         PgConnection::connect(&url).await?.close().await?;
         execute(admin, format!("alter database {template} allow_connections false")).await?;
     }
@@ -173,7 +178,8 @@ async fn ensure_template<E: Into<AnyError>>(
     Ok(())
 }
 
-/// Whether the template is complete, which being closed to connections says; `None` when there is none.
+/// Whether the template is complete, that is, closed to connections. `None` if there is no
+/// template.
 async fn is_template_finished(admin: &mut PgConnection, template: &str) -> Result<Option<bool>, sqlx::Error> {
     sqlx::query_scalar("select not datallowconn from pg_database where datname = $1")
         .bind(template)
@@ -181,12 +187,12 @@ async fn is_template_finished(admin: &mut PgConnection, template: &str) -> Resul
         .await
 }
 
-/// Only our own names, of lower-case letters, digits and underscores, go into the statements.
+/// The statements contain only our own names: lower-case letters, digits and underscores.
 async fn execute(admin: &mut PgConnection, statement: String) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(AssertSqlSafe(statement)).execute(admin).await.map(drop)
 }
 
-/// `url` with its database replaced: what stands between the first `/` after the host and the `?`.
+/// Returns `url` with another database: the part between the first `/` after the host and the `?`.
 fn with_database(url: &str, database: &str) -> String {
     let (address, parameters) =
         url.split_once('?').map_or((url, None), |(address, rest)| (address, Some(rest)));
@@ -196,7 +202,8 @@ fn with_database(url: &str, database: &str) -> String {
     format!("{}/{database}{parameters}", &address[..host_end])
 }
 
-/// On a server that several machines or containers share, a process id means something only on its own.
+/// Several machines or containers may share a server. A process id is unique only within one of
+/// them.
 fn machine_hash() -> u64 {
     let name = fs::read_to_string("/etc/hostname").unwrap_or_default();
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();

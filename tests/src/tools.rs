@@ -1,25 +1,27 @@
-//! Programs and libraries that some tests need and a machine may lack: those that are installed, or those that `.ci/fault-tools` has fetched.
+//! Programs and libraries that some tests need and a machine may lack. They are installed, or
+//! `.ci/fault-tools` has fetched them.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// Where `.ci/fault-tools` puts what it fetches, if not below `/var/tmp`: a place that the server's account can enter.
+/// The folder into which `.ci/fault-tools` fetches, if not below `/var/tmp`. The server's account
+/// must be able to enter it.
 const FOLDER: &str = "RUNLEDGER_FAULT_TOOLS";
 
-/// What gets all of it.
+/// How to get all of them.
 const REMEDY: &str = "install its package, or let `.ci/fault-tools` fetch it";
 
-/// What this machine lacks, and how to get it.
+/// A program or library that this machine lacks, and how to get it.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no {what} here; {remedy}")]
 pub struct Missing {
-    /// What is lacking.
+    /// What is missing.
     pub what: String,
     /// What to do.
     pub remedy: &'static str,
 }
 
-/// The folder with what was fetched.
+/// Returns the folder of the fetched tools.
 #[must_use]
 pub fn folder() -> PathBuf {
     let own =
@@ -27,10 +29,10 @@ pub fn folder() -> PathBuf {
     env::var_os(FOLDER).map_or_else(own, PathBuf::from)
 }
 
-/// PgBouncer, and where its libraries are if not where the system's are.
+/// Returns the path of PgBouncer, and of its libraries if they are not the system's.
 ///
 /// # Errors
-/// When it is neither installed nor fetched.
+/// If PgBouncer is neither installed nor fetched.
 pub fn pgbouncer() -> Result<(PathBuf, Option<PathBuf>), Missing> {
     let path = env::var_os("PATH").unwrap_or_default();
     let installed = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -42,10 +44,10 @@ pub fn pgbouncer() -> Result<(PathBuf, Option<PathBuf>), Missing> {
     fetched(debian.join("usr/sbin/pgbouncer"), "PgBouncer").map(|program| (program, libraries))
 }
 
-/// The library of libfaketime for programs with threads.
+/// Returns the libfaketime library for multi-threaded programs.
 ///
 /// # Errors
-/// When it is neither installed nor fetched.
+/// If the library is neither installed nor fetched.
 pub fn faketime() -> Result<PathBuf, Missing> {
     let roots = [PathBuf::from("/usr/lib"), folder().join("debian/usr/lib")];
     let found =
@@ -53,15 +55,15 @@ pub fn faketime() -> Result<PathBuf, Missing> {
     found.into_iter().find(|library| library.is_file()).ok_or_else(|| missing("libfaketime"))
 }
 
-/// The library that makes a disk slow.
+/// Returns the library that makes a disk slow.
 ///
 /// # Errors
-/// When it was not built.
+/// If the library was not built.
 pub fn slow_fsync() -> Result<PathBuf, Missing> {
     fetched(folder().join("slow_fsync.so"), "library that delays fsync")
 }
 
-/// The folders with the programs of the other major versions of PostgreSQL that were fetched, the oldest first.
+/// Returns the fetched PostgreSQL programs of other major versions, oldest first.
 #[must_use]
 pub fn other_postgres() -> Vec<(u32, PathBuf)> {
     let named = |dir: PathBuf| {
@@ -73,7 +75,7 @@ pub fn other_postgres() -> Vec<(u32, PathBuf)> {
     found
 }
 
-/// That something was looked for in vain which the script would have fetched.
+/// The error for a tool that the script would have fetched.
 #[must_use]
 pub fn missing(what: &str) -> Missing {
     Missing { what: what.to_owned(), remedy: REMEDY }

@@ -1,8 +1,9 @@
-//! Generated code holds names, types and options: it may name `__private` and what the library exports, and `::core` and `::std` in full.
+//! Generated code contains only names, types and options. It may name `__private`, the library's
+//! exports, and full paths below `::core` and `::std`.
 
 use super::source::{File, files, names};
 
-/// The library as generated code names it: a path of the user's choice.
+/// The library in generated code: a path that the user chooses.
 const LIBRARY: &str = "#library::";
 
 fn expansions() -> Vec<File> {
@@ -47,7 +48,7 @@ fn generated_code_names_the_standard_library_in_full() {
     }
 }
 
-/// What a file makes public: its re-exports, functions and modules.
+/// Returns the public parts of a file: its re-exports, functions and modules.
 fn exports(path: &str) -> String {
     let text = std::fs::read_to_string(super::source::root().join(path)).unwrap();
     text.lines()

@@ -1,8 +1,9 @@
-//! Who may know whom. The library is a stack of modules, and each may name only those below it.
+//! The layers of the library: a stack of modules. Each may name only the modules below it.
 
 use super::source::{File, files, names, parts};
 
-/// The modules of the library from the bottom up. `dev` is beside them: it starts servers and knows no module.
+/// The modules of the library from the bottom up. `dev` is outside the stack: it starts servers and
+/// names no other module.
 const STACK: [&str; 11] = [
     "model",
     "store",
@@ -17,10 +18,11 @@ const STACK: [&str; 11] = [
     "testing",
 ];
 
-/// The one exception, by file: a definition's function takes an invocation, which lends the body its attempt.
+/// The one exception, by file: the function of a definition takes an invocation, which contains the
+/// attempt.
 const EXCEPTION: (&str, &str) = ("runledger/src/definition/invocation.rs", "engine");
 
-/// What makes a decision depend on anything but its arguments.
+/// Names that make a decision depend on more than its arguments.
 const IMPURE: [&str; 9] =
     ["sqlx", "tokio", "SystemTime::now", "Instant", "fastrand", "rand", "now_v7", "new_v4", "env::var"];
 
@@ -78,7 +80,7 @@ fn of_layer(layer: &str) -> Vec<File> {
     found
 }
 
-/// The first segments of every path into this crate: a layer, or `root` for what is re-exported.
+/// Returns the first segment of every path into this crate: a layer, or `root` for a re-export.
 fn layers_named(file: &File) -> Vec<String> {
     let code = parts(file.program()).code;
     let depth = module_depth(&file.path);
@@ -88,7 +90,7 @@ fn layers_named(file: &File) -> Vec<String> {
             found.extend(heads(&code[at + "crate::".len()..]));
         }
     }
-    // As many `super::` as the module is deep lead to the crate's root.
+    // The number of `super::` that lead to the crate's root is the depth of the module.
     let up = "super::".repeat(depth);
     for (at, _) in code.match_indices(&up) {
         if depth > 0 && !code[..at].ends_with("super::") {
@@ -98,13 +100,13 @@ fn layers_named(file: &File) -> Vec<String> {
     found
 }
 
-/// `model/json/encode.rs` is two deep below the layer, `model/mod.rs` is the layer itself.
+/// `model/json/encode.rs` is two levels below its layer, and `model/mod.rs` is the layer itself.
 fn module_depth(path: &str) -> usize {
     let inside = path.trim_start_matches("runledger/src/").trim_end_matches(".rs");
     inside.trim_end_matches("/mod").split('/').count()
 }
 
-/// The names that a path goes on with: one, or those of a group.
+/// Returns the names after a path prefix: one, or those of a group.
 fn heads(rest: &str) -> Vec<String> {
     let Some(group) = rest.strip_prefix('{') else { return vec![head(rest)] };
     let mut depth = 0;

@@ -1,4 +1,4 @@
-//! Pages lead somewhere.
+//! The links of pages lead to files.
 
 use super::source::{File, files, root};
 
@@ -7,7 +7,7 @@ fn every_relative_link_of_a_page_leads_to_a_file() {
     let pages: Vec<File> = files("", ".md");
     assert!(pages.iter().any(|page| page.path == "README.md"));
     for page in pages {
-        // A page that is a link to another, so that it is packed with its crate, is read where it really is.
+        // Links of a symbolic link are relative to its target. Such pages are packed with a crate.
         let place = root().join(&page.path).canonicalize().unwrap();
         let folder = place.parent().unwrap();
         for target in targets(&page.text) {
@@ -31,7 +31,7 @@ fn page_of_a_crate_has_no_relative_links() {
     }
 }
 
-/// The targets of the inline links, outside fenced code.
+/// Returns the targets of the inline links outside fenced code.
 fn targets(page: &str) -> Vec<&str> {
     let outside = page.split("```").step_by(2);
     outside

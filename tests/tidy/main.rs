@@ -1,4 +1,5 @@
-//! The invariants of the architecture, as tests over the source text. A rule that is not here is an opinion.
+//! The rules of the architecture, as tests over the source text. A rule without a test here is an
+//! opinion.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod generated;

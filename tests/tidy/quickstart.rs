@@ -7,7 +7,8 @@ use super::source::root;
 /// 141 when this was written. A dozen more would noticeably slow the first build.
 const MOST_CRATES: usize = 150;
 
-/// Returns the packages that `cargo quickstart` compiles, as `runledger v0.1.0 (/folder)|default,dev,worker`.
+/// Returns the packages that `cargo quickstart` compiles, as `runledger v0.1.0
+/// (/folder)|default,dev,worker`.
 fn compiled() -> Vec<String> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args([
@@ -40,7 +41,7 @@ fn quickstart_compiles_no_test_crate_and_no_fault_points() {
     assert!(packages.len() <= MOST_CRATES, "{} crates", packages.len());
 }
 
-/// Cargo builds an example with the dev-dependencies, and a program without them.
+/// Cargo builds an example with the dev-dependencies, but a program without them.
 #[test]
 fn quickstart_is_a_program_of_one_package() {
     let config = std::fs::read_to_string(root().join(".cargo/config.toml")).unwrap();

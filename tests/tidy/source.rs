@@ -1,24 +1,24 @@
-//! The repository's files as the rules read them: Rust without its comments and tests, and the texts in it.
+//! The repository's files as the rules read them: Rust code without comments and tests, and its
+//! string literals.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder that holds the workspace.
 pub(crate) fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().unwrap().to_owned()
 }
 
-/// A file, by its path from the root of the repository.
+/// A file, with its path from the root of the repository.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// Every file below a folder whose name ends in `suffix`, sorted.
+/// Returns all files below a folder whose name ends in `suffix`, sorted.
 ///
-/// Fails where there is none: a rule about what does not exist holds nothing.
+/// Fails if there is none: a rule over no files would check nothing.
 #[track_caller]
 pub(crate) fn files(folder: &str, suffix: &str) -> Vec<File> {
     let mut found = Vec::new();
@@ -42,32 +42,34 @@ fn collect(folder: &Path, suffix: &str, found: &mut Vec<File>) {
 }
 
 impl File {
-    /// Whether the whole file is compiled for tests only.
+    /// Whether the whole file is compiled only for tests.
     pub(crate) fn is_test(&self) -> bool {
         ["tests.rs", "properties.rs"].iter().any(|end| self.path.ends_with(end))
     }
 
-    /// What the program is made of: the file without its unit tests, which stand at its end.
+    /// Returns the file without its unit tests, which are at its end.
     pub(crate) fn program(&self) -> &str {
         let end = self.text.find("#[cfg(test)]").unwrap_or(self.text.len());
         if self.is_test() { "" } else { &self.text[..end] }
     }
 
-    /// Fails with the rule and the place unless `holds`.
+    /// Fails with the path and the rule unless `holds`.
     #[track_caller]
     pub(crate) fn check(&self, holds: bool, rule: &str) {
         assert!(holds, "{}: {rule}", self.path);
     }
 }
 
-/// Rust taken apart: its code with comments and texts blanked out, and the texts.
+/// The parts of Rust source text: the code with blank comments and string literals, and the
+/// literals.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) code: String,
     pub(crate) texts: Vec<String>,
 }
 
-/// Takes Rust apart, as far as the rules need it: comments, texts, raw texts, and characters that look like either.
+/// Splits Rust source text as far as the rules need it: comments, string literals, raw literals,
+/// and characters that look like either.
 pub(crate) fn parts(rust: &str) -> Parts {
     let mut parts = Parts::default();
     let mut rest = rust;
@@ -91,7 +93,7 @@ pub(crate) fn parts(rust: &str) -> Parts {
     parts
 }
 
-/// The text that begins here, and how far it reaches.
+/// Returns the string literal that starts here, and its length in the source.
 fn text_at(rust: &str) -> Option<(&str, usize)> {
     if let Some(raw) = rust.strip_prefix("r").filter(|raw| raw.starts_with(['"', '#'])) {
         let n_hashes = raw.find(|c| c != '#')?;
@@ -109,7 +111,7 @@ fn text_at(rust: &str) -> Option<(&str, usize)> {
     Some((&inside[..end], end + 2))
 }
 
-/// Whether `word` stands in `code` with nothing of a name on either side.
+/// Whether `code` contains `word` as a whole word.
 pub(crate) fn names(code: &str, word: &str) -> bool {
     let of_name = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)

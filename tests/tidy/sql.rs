@@ -1,4 +1,4 @@
-//! Where SQL stands, and what each statement promises.
+//! The places of SQL statements, and their contracts.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use runledger::__private::{MIGRATIONS, STATEMENTS};
 
 use super::source::{File, files, parts};
 
-/// How a text begins that is a statement, and not words.
+/// The beginnings of SQL statements.
 const VERBS: [&str; 16] = [
     "select ",
     "insert into ",
@@ -26,7 +26,8 @@ const VERBS: [&str; 16] = [
     "listen ",
 ];
 
-/// `set` and the like are English too: a text is SQL where it begins with a verb and goes on as SQL does.
+/// Words like `set` are English too: a text is a statement if it begins with a verb and contains
+/// one of these.
 const PROOFS: [&str; 14] = [
     " from ",
     " into ",
@@ -44,8 +45,9 @@ const PROOFS: [&str; 14] = [
     "= error",
 ];
 
-/// What cannot be a prepared statement of the engine: the bookkeeping of migrations comes before any schema, settings and the probe for poolers belong
-/// to sessions, and the databases of the embedded server and of the test kit are not the engine's.
+/// SQL that cannot be a prepared statement of the engine. The bookkeeping of migrations precedes
+/// any schema. Settings and the probe for poolers belong to sessions. The databases of the embedded
+/// server and of the test kit are not the engine's.
 const EXCEPTED: [&str; 5] = [
     "runledger/src/store/migrate.rs",
     "runledger/src/store/session.rs",
@@ -90,7 +92,7 @@ fn a_statement_is_told_from_words() {
     }
 }
 
-/// Without the ends that statements have in common.
+/// Returns the statements without the endings that several share.
 fn statements() -> Vec<File> {
     let mut files = files("runledger/src/store/sql", ".sql");
     files.retain(|file| !file.path.contains("/parts/"));
@@ -141,8 +143,8 @@ const SYNTAX: [&str; 12] = [
     "trim", "unnest",
 ];
 
-/// A statement may run on a connection of the application, whose path may list schemas that other roles
-/// create in.
+/// A statement may run on a connection of the application, whose path may list schemas in which
+/// other roles can create.
 #[test]
 fn every_call_in_a_statement_names_its_schema() {
     for file in files("runledger/src/store/sql", ".sql") {
@@ -186,7 +188,8 @@ fn every_file_holds_one_statement() {
     }
 }
 
-/// A prepared `select *` breaks when a column is added; of an `unnest` with named columns it does not.
+/// A prepared `select *` breaks when a column is added, but not over an `unnest` with named
+/// columns.
 #[test]
 fn no_statement_gives_all_columns_of_a_table() {
     for file in statements() {
@@ -224,7 +227,7 @@ fn body(file: &File) -> &str {
     rest
 }
 
-/// The numbers of the parameters in a text.
+/// Returns the numbers of the parameters in a text.
 fn parameters(text: &str) -> BTreeSet<u32> {
     text.split('$')
         .skip(1)

@@ -1,8 +1,8 @@
-//! What STYLE asks of every file.
+//! The rules of STYLE for every file.
 
 use super::source::{File, files, names, parts, root};
 
-/// Beyond it a file is a defect.
+/// A longer file is a defect.
 const MOST_LINES: usize = 600;
 
 const MEMBERS: [&str; 4] = ["runledger", "runledger-macros", "examples", "tests"];

@@ -79,7 +79,7 @@ fn library_without_doctests_has_no_examples_in_its_documentation() {
             let comments = file.text.lines().filter_map(|line| line.trim_start().strip_prefix("//"));
             let fences =
                 comments.filter_map(|comment| comment.split_once("```")).map(|(_, language)| language);
-            // Every second one ends an example.
+            // Every second fence ends an example.
             let has_example = fences.step_by(2).any(|language| language != "text");
             file.check(!has_example, "`doctest = false` in Cargo.toml hides its examples from `cargo test`");
         }

@@ -45,7 +45,7 @@ fn workflows_run_each_step_and_no_unknown_one() {
         WORKFLOWS.iter().flat_map(|name| called(&read(&format!(".github/workflows/{name}")))).collect();
     let unknown: Vec<&String> = called.difference(&all).collect();
     assert!(unknown.is_empty(), "`.ci/run` has no steps {unknown:?}");
-    // Other steps include `build`; a job for it would build the workspace once more.
+    // Other steps include `build`. A job of its own would build the workspace again.
     let unused: Vec<&String> = all.difference(&called).filter(|step| *step != "build").collect();
     assert!(unused.is_empty(), "no workflow runs {unused:?}");
 }

@@ -1,4 +1,5 @@
-//! Every write of the engine passes `store/write.rs`, where a test can make it fail: enumerated from the sources, so that none can be forgotten.
+//! Every write of the engine passes `store/write.rs`, where a test can make it fail. The sources
+//! are searched for writes, so that none can be forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,8 @@ use runledger_tests::check::points::POINTS;
 
 use super::source::{File, files, names, parts};
 
-/// What a statement writes with, beside its verbs: notifications, session locks, the ends of sessions, and the one function of ours that writes.
+/// Writes other than by verbs: notifications, session locks, ended sessions, and our one function
+/// that writes.
 const EFFECTS: [&str; 6] = [
     "pg_notify",
     "pg_terminate_backend",
@@ -17,15 +19,15 @@ const EFFECTS: [&str; 6] = [
     "server_incarnation",
 ];
 
-/// Not the engine's: the embedded server's own, and the end of a caller's transaction.
+/// Not writes of the engine: those of the embedded server, and the end of a caller's transaction.
 const EXCEPTED: [&str; 2] = ["runledger/src/dev/", "runledger/src/connection/tx.rs"];
 
-/// How a transaction is committed.
+/// The ways to commit a transaction.
 const HOW: [&str; 2] = ["commit", "commit_whole"];
 
 #[test]
 fn every_statement_that_writes_passes_its_point_and_no_other_does() {
-    // A statement and the same with another end have one name, and so one point.
+    // A statement and its variant with another ending share a name and a point.
     let point = |name: String| name.trim_end_matches("_APART").to_owned();
     let statements: BTreeMap<_, _> = STATEMENTS.iter().copied().collect();
     let mut passed = BTreeMap::new();
@@ -87,19 +89,18 @@ fn program() -> Vec<File> {
     program
 }
 
-/// The code without white space, wherever its lines are broken.
+/// Returns the code without white space, so that line breaks do not matter.
 fn squeezed(file: &File) -> String {
     parts(file.program()).code.split_whitespace().collect()
 }
 
-/// The names that follow a mark.
+/// Returns the names that follow `mark`.
 fn after(code: &str, mark: &str) -> Vec<String> {
     let name = |rest: &str| rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
     let found = code.split(mark).skip(1).map(name);
     found.filter(|name: &String| !name.is_empty()).collect()
 }
 
-/// The names of the commits in a file.
 fn commits(file: &File) -> Vec<String> {
     let code: String = file.program().split_whitespace().collect();
     let name = |rest: &str| {
@@ -109,12 +110,12 @@ fn commits(file: &File) -> Vec<String> {
     code.split("commit(\"").skip(1).filter_map(name).collect()
 }
 
-/// Whether a statement writes, by its text without its comments.
+/// Whether a statement writes, judged by its text without comments.
 fn writes(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
-    // The name of a privilege, in quotes, is not a write.
+    // The quoted name of a privilege is not a write.
     let code: String = lines.join("\n").split('\'').step_by(2).collect();
-    // A lock is no update.
+    // A row lock is not an update.
     let body = code.replace("for update", "").replace("for no key update", "");
     ["insert", "update", "delete", "merge"].iter().chain(&EFFECTS).any(|word| names(&body, word))
 }

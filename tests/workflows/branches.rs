@@ -70,7 +70,7 @@ static LIMIT: AtomicUsize = AtomicUsize::new(3);
 static IS_HELD: AtomicBool = AtomicBool::new(true);
 static FIRST_MAY_END: Semaphore = Semaphore::const_new(0);
 
-/// 0 waits for its permit, 1 stays in its body.
+/// 0 waits for its permit, 1 never ends, all others end at once.
 #[job]
 async fn ends_out_of_order(n: u64) -> Result<u64> {
     match n {
@@ -88,7 +88,8 @@ async fn maps_out_of_order(wf: &Wf) -> Result<Vec<u64>> {
     Ok(wf.map(0..3, ends_out_of_order).limit(LIMIT.load(Ordering::SeqCst)).await?)
 }
 
-/// 2 ends, and then 0, while 1 is under way: a replay under a lower limit has to come to 2 before 0 has ended.
+/// 2 ends, then 0, while 1 is in flight. A replay with a lower limit must reach 2 before 0 has
+/// ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lower_limit_of_a_map_is_no_change_for_a_run_that_had_more_under_way() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -120,7 +121,7 @@ async fn spreads(wf: &Wf, items: Vec<u64>, limit: Option<usize>) -> Result<Vec<u
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parent_wakes_exactly_once_when_its_last_child_ends() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    // The parent is parked before any child begins.
+    // The parent is parked before any child starts.
     let first = worker(&db, jobs![spreads]).await;
     let parent = spreads((20..40).collect(), None).enqueue(&db).await.unwrap();
     until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
@@ -148,7 +149,7 @@ async fn a_spread_with_a_limit_has_no_more_children_going_on() {
     children.stop().await;
 }
 
-/// Two branches under one select, polled in a random order.
+/// A `select!` over two branches, which polls them in random order.
 #[workflow]
 async fn two_branches(wf: &Wf) -> Result<u64> {
     let (left, right) = (wf.branch("left"), wf.branch("right"));
@@ -234,7 +235,7 @@ async fn a_race_takes_steps_waits_for_signals_sleeps_and_results_of_children() {
     worker.stop().await;
 }
 
-/// Everything that is asked of the world without a step, before and after one.
+/// Reads the time, a random number and an id outside of steps, before and after a step.
 #[workflow]
 async fn asks_the_world(wf: &Wf) -> Result<(SystemTime, u64, Uuid, SystemTime)> {
     let (now, number, id) = (wf.now(), wf.random(), wf.uuid());
@@ -266,7 +267,7 @@ async fn time_ids_and_numbers_are_the_same_in_a_replay() {
     worker.stop().await;
 }
 
-/// Asks for the time inside a step, where a replay would skip the question.
+/// Reads the time inside a step, where a replay would skip the read.
 #[workflow]
 async fn asks_in_a_step(wf: &Wf) -> Result<u64> {
     wf.step("inner", || async {

@@ -1,4 +1,5 @@
-//! Behaviours 16 and 17 under every combinator: what a run observed once it observes again, wherever its attempts end.
+//! Behaviours 16 and 17 for every combinator: a replay observes the same values, wherever attempts
+//! end.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use runledger::{RunState, Step, enqueue_all};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{random, scalar, soon, take_some_away, worker};
 
-/// A step whose input is all that the workflow has observed: had a replay observed something else, it would diverge.
+/// A step whose input is everything that the workflow has observed. If a replay observed something
+/// else, the run would diverge.
 #[job(max_attempts = 1)]
 async fn tangled(observed: Vec<u32>) -> Result<u32> {
     drop(observed);
@@ -21,7 +23,7 @@ fn next<'wf>(wf: &'wf Wf, observed: &[u32]) -> Step<'wf, u32> {
     wf.run(tangled(observed.to_vec()))
 }
 
-/// Whoever ends first decides what is started next.
+/// The first output decides which step starts next.
 async fn unordered(wf: &Wf, observed: &mut Vec<u32>) -> Result<()> {
     let mut steps: FuturesUnordered<_> = (0..4).map(|_| next(wf, observed)).collect();
     let mut more = 3;
@@ -35,7 +37,7 @@ async fn unordered(wf: &Wf, observed: &mut Vec<u32>) -> Result<()> {
     Ok(())
 }
 
-/// The loser is dropped, recorded or not.
+/// The loser is dropped, whether it was recorded or not.
 async fn raced(wf: &Wf, observed: &mut Vec<u32>) -> Result<()> {
     let (one, other) = (next(wf, observed), next(wf, observed));
     let first = tokio::select! {
@@ -47,7 +49,7 @@ async fn raced(wf: &Wf, observed: &mut Vec<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Each branch goes on by itself.
+/// The branches proceed independently.
 async fn joined(wf: &Wf, observed: &mut Vec<u32>) -> Result<()> {
     let branch = async || {
         let first = next(wf, observed).await?;
@@ -59,7 +61,7 @@ async fn joined(wf: &Wf, observed: &mut Vec<u32>) -> Result<()> {
     Ok(())
 }
 
-/// A wait that a step may win.
+/// A sleep that a step may beat.
 async fn timed(wf: &Wf, observed: &mut Vec<u32>) -> Result<()> {
     let (step, sleep) = (next(wf, observed), wf.sleep(Duration::from_millis(2)));
     let output = tokio::select! {
@@ -85,7 +87,7 @@ async fn tangle(wf: &Wf, shape: u64) -> Result<Vec<u32>> {
     Ok(observed)
 }
 
-/// As many as there are ways to put four kinds in a row of four.
+/// The number of ways to put four kinds into four places.
 const N_RUNS: u64 = 256;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Behaviour 42: the same run goes on.
+//! Behaviour 42: runs that continue as new or later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use runledger_tests::rows::{scalar, soon, take_away, until, worker};
 use runledger_tests::{Fixture, eventually};
 use uuid::Uuid;
 
-/// Counts to `n`, ten at a time; every second slice fails once.
+/// Counts to `n` in slices of ten. Every second slice fails once.
 #[job(max_attempts = 2, backoff = "10ms..10ms")]
 async fn counts(n: u64, later: u64, #[inject] context: &Context) -> Result<u64> {
     let done: u64 = context.last_progress().await?.unwrap_or(0);
@@ -50,7 +50,7 @@ async fn ends() -> Result<()> {
     Ok(())
 }
 
-/// Some steps, a child and a signal a round, and then the next.
+/// Each round runs some steps, a child and a signal, and then continues as new.
 #[workflow]
 async fn rounds(wf: &Wf, round: u32, n_rounds: u32, keys: Vec<Uuid>) -> Result<Vec<Uuid>> {
     let mut all = keys;
@@ -159,7 +159,7 @@ async fn fails_until_mended(round: u32) -> Result<u32> {
     }
 }
 
-/// A child a round.
+/// Starts one child per round.
 #[workflow(max_attempts = 1)]
 async fn a_child_a_round(wf: &Wf, round: u32) -> Result<u32> {
     let output = wf.start(fails_until_mended(round)).await?.result().await?;
@@ -173,7 +173,7 @@ async fn a_child_of_a_run_that_has_begun_anew_is_revived_with_it() {
     let handle = a_child_a_round(0).enqueue(&db).await.unwrap();
     assert!(matches!(soon(handle.result()).await, Err(ClientError::RunFailed { .. })));
     assert_eq!(scalar::<i32>(&db, "select slice from runledger.continuation").await, 1);
-    // Another go that fails like the first: its steps name a child of the run before.
+    // The revived run fails like the original: its steps name a child of the original.
     let fork = handle.revive(RunState::Failed).await.unwrap();
     assert!(matches!(soon(fork.result()).await, Err(ClientError::RunFailed { .. })));
     CHILD_IS_MENDED.store(true, Ordering::SeqCst);
@@ -197,7 +197,7 @@ async fn pays(cents: u64) -> Result<u64> {
     Ok(cents)
 }
 
-/// Pays in parts of ten, and waits before the last.
+/// Pays in parts of ten, and waits for a signal before the last part.
 #[workflow]
 async fn pays_in_parts(wf: &Wf, owed: u64, paid: u64) -> Result<u64> {
     if paid > 20 {

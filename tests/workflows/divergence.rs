@@ -1,4 +1,4 @@
-//! Behaviours 17 and 18: keys, and a record that the code does not follow.
+//! Behaviours 17 and 18: step keys, and code that does not follow the record.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -101,7 +101,7 @@ async fn parallel_branches_keep_their_keys_and_their_order_whichever_ends_first(
     worker.stop().await;
 }
 
-/// The code as it was when the runs began.
+/// The code at the time when the runs started.
 mod before {
     use super::{Duration, is_recorded, keyed_step};
     use runledger::prelude::*;
@@ -122,7 +122,7 @@ mod before {
     }
 }
 
-/// The code after a change that runs in flight do not survive.
+/// The code after a change that breaks runs in flight.
 mod after {
     use super::{Duration, keyed_step};
     use runledger::prelude::*;
@@ -168,7 +168,8 @@ async fn n_steps(db: &Db, run_id: Uuid) -> i64 {
     scalar(db, &format!("select count(*) from runledger.step where run_id = '{run_id}'")).await
 }
 
-/// Starts a run with the old code, goes on with the new one, and gives what a waiting `result()` says; then mends it with the old code.
+/// Starts a run with the old code and continues it with the new. Returns the error of a waiting
+/// `result()`, then repairs the run with the old code.
 async fn diverge(how: &str) -> String {
     let Fixture { db, database: _database } = Fixture::new().await;
     let old = served_before(&db).await;
@@ -197,7 +198,7 @@ async fn diverge(how: &str) -> String {
     failure.to_string()
 }
 
-/// The line that the message names is that of this code.
+/// Checks that the line named by the message contains this code.
 fn says_the_line(text: &str, code: &str) {
     let (_, place) = text.split_once("the present step is at ").unwrap_or_else(|| panic!("{text}"));
     let mut place = place.split([':', ';']);
@@ -297,7 +298,7 @@ async fn code_that_awaits_recorded_steps_in_another_order_blocks_the_run_instead
 
 static NEW_BODIES: AtomicU32 = AtomicU32::new(0);
 
-/// The same workflow before and after the name of its branch was changed.
+/// The same workflow before and after its branch was renamed.
 mod renamed {
     use super::{Duration, NEW_BODIES, Ordering};
     use runledger::prelude::*;
@@ -378,7 +379,8 @@ async fn a_blocked_run_can_be_forked_from_the_step_that_the_code_does_not_follow
     new.stop().await;
 }
 
-/// Each branch builds its step when it is polled for the first time; without `biased` a random one is polled first.
+/// Each branch builds its step at its first poll. Without `biased`, a random branch is polled
+/// first.
 #[workflow]
 async fn races_of_branches(wf: &Wf) -> Result<u64> {
     let mut sum = 0;
@@ -389,7 +391,7 @@ async fn races_of_branches(wf: &Wf) -> Result<u64> {
             right = async { wf.step("right", || async { Ok::<u64, Error>(2) }).await } => right?,
         };
     }
-    wf.sleep(Duration::from_millis(400)).await?; // leaves the worker, and is replayed
+    wf.sleep(Duration::from_millis(400)).await?; // the run leaves its worker, and is replayed
     Ok(sum)
 }
 

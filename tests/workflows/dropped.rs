@@ -1,5 +1,5 @@
-//! Behaviour 25 for steps that the code has dropped, such as the losers of a race: what they did is taken back too, once their bodies have ended. And for
-//! undos that cannot be made.
+//! Behaviour 25 for steps that the code has dropped, such as the losers of a race. They are
+//! compensated too, once their bodies have ended. Also compensations that cannot be built.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,14 +16,14 @@ use uuid::Uuid;
 const TABLES: &str = "create table deed (n serial, run_id uuid, what text)";
 const WRITE: &str = "insert into deed (run_id, what) values ($1, $2)";
 
-/// Does it outside: it is done, whatever becomes of its record.
+/// Acts outside of the record's transaction, so its effect does not depend on the record.
 #[job(max_attempts = 1)]
 async fn acts(what: String, #[inject] db: &Db, #[inject] context: &Context) -> Result<String> {
     sqlx::query(WRITE).bind(context.run_id()).bind(&what).execute(db.pool()).await?;
     Ok(what)
 }
 
-/// Does it in the transaction of its record.
+/// Acts in the transaction of its record.
 #[job(max_attempts = 1)]
 async fn books(what: String, #[inject] tx: &mut Tx, #[inject] context: &Context) -> Result<String> {
     sqlx::query(WRITE).bind(context.run_id()).bind(&what).execute(&mut **tx).await?;
@@ -47,7 +47,7 @@ async fn worker<const N: usize>(db: &Db, jobs: [&'static runledger::Definition; 
 static LEAVES: Semaphore = Semaphore::const_new(0);
 static LEFT: Semaphore = Semaphore::const_new(0);
 
-/// Drops a step when it is told to, and takes back what that did.
+/// Drops a step when the test says so, and compensates it.
 #[workflow(max_attempts = 1)]
 async fn leaves_a_step(wf: &Wf, is_transactional: bool) -> Result<()> {
     let saga = wf.saga();
@@ -66,13 +66,13 @@ async fn leaves_a_step(wf: &Wf, is_transactional: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whatever is recorded of such a step waits for the lock of the test: the record of the one, and the commit of the other.
+/// Makes the record of `acts` and the commit of a deed `car` wait for the test's lock.
 const HELD_UP: &str = "
     create function hold() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(77); return new; end $$;
     create trigger held before insert on runledger.step for each row when (new.key = 'acts') execute function hold();
     create constraint trigger held after insert on deed deferrable initially deferred for each row when (new.what = 'car') execute function hold()";
 
-/// The sessions of this database that wait for the lock of the test.
+/// Counts the sessions of this database that wait for the test's lock.
 const WAITING: &str = "
     select count(*) from pg_locks
     where locktype = 'advisory' and objid = 77 and not granted and database = (select oid from pg_database where datname = current_database())";
@@ -85,7 +85,7 @@ async fn a_step_that_is_dropped_while_it_is_being_recorded_is_taken_back_by_the_
         execute(&db, HELD_UP).await;
         let mut holder: PgConnection = database.connect().await.unwrap();
         sqlx::query("select pg_advisory_lock(77)").execute(&mut holder).await.unwrap();
-        // The body that acts outside commits at once.
+        // The body that acts outside must commit at once.
         if !is_transactional {
             execute(&db, "drop trigger held on deed").await;
         }
@@ -139,7 +139,7 @@ async fn a_run_leaves_its_worker_when_a_step_that_it_has_dropped_is_recorded_and
 
 static BOTH: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
 
-/// Ends when both have begun.
+/// Ends once both have started.
 #[job(max_attempts = 1)]
 async fn meets(what: String) -> Result<String> {
     BOTH.wait().await;
@@ -201,7 +201,7 @@ async fn a_step_whose_body_is_dropped_is_neither_waited_for_nor_recorded_nor_tak
     worker.stop().await;
 }
 
-/// A flight, and three cars of which the first counts.
+/// Books a flight, and races for one of three cars.
 #[workflow(max_attempts = 1)]
 async fn races_for_a_car(wf: &Wf, n: usize) -> Result<()> {
     let saga = wf.saga();
@@ -217,7 +217,7 @@ async fn races_for_a_car(wf: &Wf, n: usize) -> Result<()> {
     if n.is_multiple_of(2) { Err(Error::terminal("no way")) } else { Ok(()) }
 }
 
-/// What was recorded and not taken back once, of runs that took it back, and what was taken back otherwise.
+/// Counts deeds that were not written once and compensated once.
 const UNEVEN: &str = "
     select count(*)
     from (select run_id, replace(what, 'not ', '') as what, count(*) as n, count(*) filter (where what like 'not %') as n_undone from deed group by 1, 2) as done
@@ -229,7 +229,7 @@ async fn what_losers_did_is_taken_back_once_wherever_the_attempts_end() {
     execute(&db, TABLES).await;
     let jobs = jobs![races_for_a_car, acts, books, undoes];
     let mut runs = Vec::new();
-    // The others complete with what they did.
+    // The omitted runs complete and keep their deeds.
     for n in (0..36_usize).filter(|n| n % 3 != 0 || n % 2 == 0) {
         runs.push(races_for_a_car(n).enqueue(&db).await.unwrap());
     }
@@ -264,7 +264,7 @@ async fn counts_and_books(#[inject] tx: &mut Tx) -> Result<u32> {
     Ok(BODIES[1].fetch_add(1, Ordering::SeqCst))
 }
 
-/// What takes a step back cannot be said.
+/// The closure that builds the compensation panics.
 #[workflow(max_attempts = 3, backoff = "1ms..1ms")]
 async fn cannot_say_how(wf: &Wf, is_transactional: bool) -> Result<()> {
     let saga = wf.saga();

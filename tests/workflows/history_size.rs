@@ -1,4 +1,4 @@
-//! A run whose records grow beyond their limit, and the other runs of its worker.
+//! A run whose history exceeds its size limit, and the other runs of its worker.
 
 use runledger::prelude::*;
 use runledger::{Limits, RunState};
@@ -17,7 +17,7 @@ async fn history_grows(wf: &Wf) -> Result<usize> {
     Ok(said.len() + wf.run(history_says(more)).await?.len())
 }
 
-/// Gives the step on record an output of so many bytes.
+/// Gives the recorded step an output of `n_bytes`.
 fn grown_to(n_bytes: u32) -> String {
     format!(
         "update runledger.step set output = ('\"' || repeat('x', {n_bytes}) || '\"')::json where ordinal = 0"

@@ -1,4 +1,5 @@
-//! Steps that the code has begun and then keeps without polling them, as a stream does whose items the code works on: what they hold is others' too.
+//! Steps that the code has started and no longer polls, as in a stream whose items the code awaits.
+//! They may hold what other steps need.
 
 use std::future::pending;
 use std::pin::pin;
@@ -12,7 +13,7 @@ use runledger_tests::Fixture;
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use tokio::sync::Semaphore;
 
-/// A client whose pool leaves two connections to transactional bodies.
+/// A client whose pool has two connections for transactional bodies.
 async fn with_two(url: &str) -> Db {
     Db::connect_with(url.parse().unwrap(), 7).await.unwrap()
 }
@@ -23,7 +24,7 @@ async fn entered(n: i64, #[inject] tx: &mut Tx) -> Result<i64> {
     Ok(n)
 }
 
-/// While the code awaits a step for an item, nothing polls the steps of the stream.
+/// While the code awaits a step for one item, nothing polls the steps of the stream.
 #[workflow]
 async fn streams(wf: &Wf) -> Result<i64> {
     let mut entries = futures::stream::iter((0..16).map(|n| wf.run(entered(n)))).buffer_unordered(8);
@@ -49,20 +50,20 @@ async fn a_transactional_job_goes_on_though_the_code_awaits_another_step() {
     worker.stop().await;
 }
 
-/// Not in one poll, however quick the server is.
+/// Needs more than one poll, even if the server is fast.
 async fn enters(mut tx: StepTx) -> Result<()> {
     tokio::task::yield_now().await;
     sqlx::query("insert into ledger values (0)").execute(&mut *tx).await?;
     Ok(())
 }
 
-/// Begins a step, and then awaits something else.
+/// Starts a step, stops polling it, and awaits something else.
 async fn keeps(wf: &Wf, step: Step<'_, ()>) -> Result<()> {
     let mut entry = pin!(step);
     let early = futures::poll!(entry.as_mut());
     wf.signal::<()>("go").await?;
     match early {
-        // In an attempt that follows one which had recorded it.
+        // An earlier attempt has recorded the step.
         Poll::Ready(entered) => entered.map(drop)?,
         Poll::Pending => entry.await.map(drop)?,
     }
@@ -74,7 +75,7 @@ async fn keeps_a_transaction(wf: &Wf) -> Result<()> {
     keeps(wf, wf.tx("entry", enters)).await
 }
 
-/// The same as a job.
+/// As [`enters`], as a job.
 #[job]
 async fn enters_later(#[inject] tx: &mut Tx) -> Result<()> {
     tokio::task::yield_now().await;
@@ -87,7 +88,7 @@ async fn taken_back() -> Result<()> {
     Ok(())
 }
 
-/// The same, of a step whose closure makes its undo.
+/// As [`keeps_a_transaction`], for a step with a compensation.
 #[workflow]
 async fn keeps_an_undoable(wf: &Wf) -> Result<()> {
     keeps(wf, wf.saga().run(enters_later(), |()| taken_back())).await
@@ -106,7 +107,8 @@ async fn a_run_that_waits_leaves_with_the_transaction_that_it_keeps_rolled_back(
         until(&db, run_id, |run| run.state == RunState::Waiting).await;
     }
     assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 0);
-    // Others have their turn, and the transactions begin anew where the code comes to them.
+    // Other bodies get a connection, and the transactions start again when the code polls their
+    // steps.
     assert_eq!(soon(entered(1).enqueue(&db).await.unwrap().result()).await.unwrap(), 1);
     one.signal("go", &()).await.unwrap();
     two.signal("go", &()).await.unwrap();
@@ -118,7 +120,8 @@ async fn a_run_that_waits_leaves_with_the_transaction_that_it_keeps_rolled_back(
 
 static FIRST_ENTERED: Semaphore = Semaphore::const_new(0);
 
-/// Keeps all transactions that there may be, and awaits another: all but the first are in their bodies when the code has that.
+/// Starts as many transactions as the pool allows, stops polling them, and awaits another. When the
+/// code gets the first one, the others are in their bodies.
 #[workflow]
 async fn streams_transactions(wf: &Wf) -> Result<()> {
     let entry = |n| {
@@ -160,7 +163,7 @@ async fn never_committed(#[inject] tx: &mut Tx) -> Result<()> {
     pending().await
 }
 
-/// Its step loses the race in the middle of its body.
+/// The step loses the race in the middle of its body.
 #[workflow]
 async fn loses(wf: &Wf) -> Result<i64> {
     tokio::select! {
@@ -189,7 +192,7 @@ async fn plain(n: i64) -> Result<i64> {
     Ok(n)
 }
 
-/// Awaits a child for each item, while the next items are kept.
+/// Awaits a child for each item while the steps of the next items are unpolled.
 #[workflow]
 async fn starts_between(wf: &Wf, transactional: bool) -> Result<i64> {
     let step = |n| if transactional { wf.run(entered(n)) } else { wf.run(plain(n)) };
@@ -214,7 +217,8 @@ async fn a_run_that_waits_leaves_its_slot_though_it_keeps_steps_that_it_does_not
     worker.stop().await;
 }
 
-/// What is beside the transaction takes its thread for longer than a transaction may be kept, and polls it then.
+/// The code beside the transaction blocks the thread for longer than the limit for unpolled
+/// transactions, then polls the transaction.
 #[workflow(allow(sleep))]
 async fn computes_beside(wf: &Wf) -> Result<()> {
     let computes = async {

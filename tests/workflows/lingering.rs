@@ -1,4 +1,5 @@
-//! A workflow that only waits stays with its worker for a while, and spares the replay where it is answered meanwhile: part 2 of behaviour 22.
+//! A workflow that only waits stays resident for a while. An answer in that time saves the replay
+//! (part 2 of behaviour 22).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use runledger_tests::rows::{scalar, soon, until};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 
-/// Nobody waits for so long here.
+/// Longer than any wait in these tests.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 #[job]

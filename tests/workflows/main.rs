@@ -1,4 +1,4 @@
-//! The behaviours of workflows and of their replay, each as a test named by its sentence.
+//! The behaviours of workflows and of their replay, one test for each.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! Behaviours 16 and 23: what the code is given at once and what is recorded of it behind the code.
+//! Behaviours 16 and 23: values that the code receives at once and whose markers are recorded
+//! later.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -13,7 +14,7 @@ async fn passes_by() -> Result<()> {
     Ok(())
 }
 
-/// The writer of the run waits with this step for the lock of the test.
+/// Makes the writer of the run wait for the test's lock at this step.
 const HELD_UP: &str = "
     create function hold() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(78); return new; end $$;
     create trigger held before insert on runledger.step for each row when (new.key = 'beside/passes_by') execute function hold()";
@@ -26,7 +27,7 @@ static N_BEGUN: AtomicU32 = AtomicU32::new(0);
 static DROPS: Semaphore = Semaphore::const_new(1);
 static SENT: Semaphore = Semaphore::const_new(0);
 
-/// Is given a signal, drops the step behind it, and begins another.
+/// Receives a signal, drops the step after it, and starts another.
 #[workflow]
 async fn drops_a_step_behind_a_signal(wf: &Wf) -> Result<u32> {
     N_BEGUN.fetch_add(1, Ordering::SeqCst);
@@ -67,7 +68,7 @@ async fn the_taking_of_a_signal_that_is_sent_twice_in_one_batch_is_written() {
 
 static FAILS: AtomicBool = AtomicBool::new(true);
 
-/// Says what it was given, and fails once.
+/// Emits the value that it received, and fails once.
 #[workflow(max_attempts = 2, backoff = "1ms..1ms")]
 async fn says_what_it_was_given(wf: &Wf) -> Result<u64> {
     let given = wf.random();
@@ -87,7 +88,7 @@ async fn a_value_that_a_run_has_emitted_is_the_same_in_its_next_attempt() {
     worker.stop().await;
 }
 
-/// Begins a step behind a value, keeps it without polling it, and does another.
+/// Starts a step after a value, stops polling it, and runs another.
 #[workflow]
 async fn keeps_a_step_behind_a_value(wf: &Wf) -> Result<()> {
     let _ = wf.now();

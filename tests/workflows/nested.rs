@@ -1,4 +1,4 @@
-//! Steps inside steps are refused, and the refusal concerns the step that is inside alone.
+//! Steps inside steps are refused. The refusal affects only the inner step.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -61,7 +61,7 @@ async fn a_panic_of_an_inline_step_leaves_the_steps_of_other_runs_alone() {
     worker.stop().await;
 }
 
-/// Awaits in the body of a step what was built outside, which a replay would never see awaited.
+/// Awaits in the body of a step a value built outside. A replay would never see that await.
 #[workflow]
 async fn nested_awaits(wf: &Wf, what: String) -> Result<u64> {
     let outcome = match what.as_str() {
@@ -77,7 +77,7 @@ async fn nested_awaits(wf: &Wf, what: String) -> Result<u64> {
             let inner = wf.race([wf.run(nested_plain(1))]).shared();
             wf.step("outer", || inner.clone().map(|first| first.map(|(_, n)| n))).await
         }
-        // One that has begun is refused like any other, and its end is left to the workflow.
+        // A wait that has started is refused like any other, and the workflow may still end it.
         _ => {
             let inner = Mutex::new(wf.signal::<u64>("number"));
             let wait = || std::future::poll_fn(|cx| inner.lock().unwrap().poll_unpin(cx));
@@ -124,7 +124,7 @@ async fn nested_continues(wf: &Wf, round: u64, calls_it_inside: bool) -> Result<
         let built = built.lock().unwrap().take();
         return match built {
             Some(built) => Ok(built.await?),
-            // The step is recorded, and its body was not run.
+            // The step was recorded, so its body did not run.
             None => Ok(round),
         };
     }
@@ -185,13 +185,13 @@ async fn a_retry_in_the_far_future_does_not_keep_the_worker_from_other_runs() {
     worker.stop().await;
 }
 
-/// Asks for something where the call is made that takes a step back.
+/// Draws a random number in the closure that builds a compensation.
 #[workflow]
 async fn nested_in_an_undo(wf: &Wf) -> Result<u64> {
     Ok(wf.saga().run(nested_plain(1), |n| nested_plain(n + wf.random() % 2)).await?)
 }
 
-/// Takes a step back in the body of another.
+/// Compensates a step in the body of another step.
 #[workflow]
 async fn nested_undo(wf: &Wf) -> Result<u64> {
     let saga = wf.saga();
@@ -223,7 +223,7 @@ async fn an_undo_asks_for_nothing_when_it_is_made_and_is_not_carried_out_in_the_
     worker.stop().await;
 }
 
-/// Asks the engine for something between its steps.
+/// Calls the engine between its steps.
 #[workflow]
 async fn asks_between(wf: &Wf, what: String, #[inject] db: &Db) -> Result<u64> {
     let own = RunHandle::of(asks_between, db, wf.run_id());
@@ -280,7 +280,7 @@ async fn asks_in_a_job(#[inject] db: &Db) -> Result<u64> {
     Ok(nested_plain(1).enqueue(db).await?.result().await?)
 }
 
-/// Asks for the same where a replay skips it.
+/// Makes the same calls where a replay skips them.
 #[workflow]
 async fn asks_within(wf: &Wf, #[inject] db: &Db) -> Result<u64> {
     let of_job = wf.run(asks_in_a_job()).await?;

@@ -1,4 +1,4 @@
-//! Behaviour 16: what is recorded is not run again, and reads the same.
+//! Behaviour 16: a recorded step does not execute again, and its output reads the same.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use runledger_tests::rows::{scalar, soon, take_away, until, worker};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-/// A type that does not survive the way to the record whole.
+/// A type that loses a field when it is recorded.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Lossy {
     kept: u32,
@@ -161,7 +161,7 @@ async fn a_fan_out_of_a_thousand_steps_is_recorded_and_replayed() {
     let handle = fans_out(1000).enqueue(&db).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 499_500);
     assert_eq!(handle.steps().await.unwrap().len(), 1002);
-    // Two numbers a delivery: whose it was, and how many claims came before it.
+    // Two numbers per delivery: the step, and the number of claims before it.
     let order: Option<i64> =
         scalar(&db, "select (sum(cardinality(seen)) / 2)::bigint from runledger.step").await;
     assert!(order.unwrap_or(0) <= 1000, "the order of deliveries is stored once: {order:?}");

@@ -1,4 +1,4 @@
-//! Behaviours 19 and 25: inline transactions, and what steps did taken back.
+//! Behaviours 19 and 25: inline transactions, and compensated steps.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio::sync::{Notify, Semaphore};
 const TABLES: &str =
     "create table deed (n serial, what text); create table broken (what text); create sequence kills";
 
-/// Writes that it was done. It is written with the record of the step, or not at all.
+/// Writes a deed in the transaction of its record.
 #[job(max_attempts = 2, backoff = "10ms..10ms")]
 async fn does(what: String, #[inject] tx: &mut Tx) -> Result<String> {
     sqlx::query("insert into deed (what) values ($1)").bind(&what).execute(&mut **tx).await?;
     Ok(what)
 }
 
-/// Writes that it was undone, unless that is broken.
+/// Writes the compensation of a deed, unless the deed is in `broken`.
 #[job(max_attempts = 2, backoff = "10ms..10ms")]
 async fn undoes(what: String, #[inject] tx: &mut Tx) -> Result<()> {
     let is_broken = "select exists (select from broken where what = $1)";
@@ -43,7 +43,7 @@ async fn waits_at_the_gate() -> Result<()> {
     Ok(())
 }
 
-/// Three steps that can be taken back, one of them inside a branch, and then what `then` says.
+/// Runs three steps with compensations, one of them in a branch, and then ends as `then` says.
 #[workflow]
 async fn journey(wf: &Wf, then: String) -> Result<u32> {
     let (saga, branch) = (wf.saga(), wf.branch("inner"));
@@ -310,7 +310,7 @@ async fn what_a_workflow_has_taken_back_itself_is_not_taken_back_again() {
     }
 }
 
-/// An undo whose job this worker does not serve.
+/// The worker does not serve the job of the compensation.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_undo_without_code_parks_the_run_with_its_name() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -324,7 +324,7 @@ async fn an_undo_without_code_parks_the_run_with_its_name() {
     worker.stop().await;
 }
 
-/// Ends the session of the body at its first visit.
+/// Ends the session of the body at its first execution.
 const KILL: &str = "select case when nextval('kills') = 1 then pg_terminate_backend(pg_backend_pid()) end";
 
 #[workflow]
@@ -351,7 +351,7 @@ async fn hears_of_it(wf: &Wf) -> Result<i64> {
     Ok(wf.signal("booked").await?)
 }
 
-/// A trigger that ends the session at its first firing.
+/// A trigger that ends the session when it first fires.
 fn killer(table: &str, when: &str) -> String {
     format!(
         "create function kill() returns trigger language plpgsql as $$ begin
@@ -457,7 +457,7 @@ async fn undo(what: String) -> Result<()> {
     Ok(())
 }
 
-/// Has a step whose key would be that of an undo.
+/// Has a step with the key of a compensation.
 #[workflow(max_attempts = 1)]
 async fn names_a_step_like_an_undo(wf: &Wf) -> Result<()> {
     wf.saga().run(does("flight".into()), |what| undoes(what.clone())).await?;
@@ -519,7 +519,7 @@ async fn a_run_whose_undo_waits_for_its_next_try_leaves_its_slot_to_another() {
     );
     let handle = is_undone_in_vain(false).enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
-    // The last try parks the run, with its failure.
+    // The last attempt parks the run with its failure.
     assert_eq!(scalar::<i64>(&db, N_TRIED).await, 1 + 2, "the tries are counted over the waits between them");
     worker.stop().await;
 }
@@ -564,7 +564,8 @@ async fn waits_with_a_booking(wf: &Wf) -> Result<u32> {
     Ok(wf.signal("never").await?)
 }
 
-/// Two cancels may meet: one has the steps of a run undone, and the request of the other, which has looked before, is stored after that.
+/// Two cancels may overlap. The first starts the compensation. The second polled the run before
+/// that, and stores its request afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing() {
     let Fixture { db, database: _database } = Fixture::new().await;

@@ -19,7 +19,7 @@ async fn works(millis: u64) -> Result<()> {
     Ok(())
 }
 
-/// Takes so many signals, with some work before the first of them.
+/// Works for `millis`, then receives `n` signals.
 #[workflow]
 async fn collects(wf: &Wf, n: u32, millis: u64) -> Result<Vec<u32>> {
     wf.run(works(millis)).await?;
@@ -73,7 +73,7 @@ async fn a_run_that_waits_for_a_signal_has_left_its_worker() {
     worker.stop().await;
 }
 
-/// Waits beside a step that works on.
+/// Waits beside a step that is running.
 #[workflow]
 async fn beside_work(wf: &Wf) -> Result<u32> {
     let (value, worked) = tokio::join!(wf.signal("value"), wf.run(works(200)));
@@ -93,7 +93,7 @@ async fn a_run_that_waits_beside_a_step_that_works_takes_its_signal_in_its_worke
     worker.stop().await;
 }
 
-/// Gives what came in time, and what came after it.
+/// Returns the signal that came in time, and the one after it.
 #[workflow]
 async fn waits_a_while(wf: &Wf, millis: u64) -> Result<(Option<u32>, u32)> {
     let in_time = wf.signal("value").timeout(Duration::from_millis(millis)).await?;
@@ -132,7 +132,7 @@ async fn a_signal_that_comes_at_the_limit_of_a_wait_is_taken_once_by_that_or_by_
         senders.push(tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(20 + random(50))).await;
             handle.signal("value", &1).await.unwrap();
-            // Where the first was late it may have been the last that the run has waited for.
+            // If the first signal was late, the run may have ended with it.
             let _ = handle.signal("value", &2).await;
             (handle, n)
         }));
@@ -160,7 +160,7 @@ async fn the_limit_of_a_wait_is_not_lengthened_by_a_crash() {
     until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
     let due = "select extract(epoch from wake_at)::float8 from runledger.waiting";
     let first: f64 = scalar(&db, due).await;
-    // As if it were woken, and its attempt lost.
+    // Simulates a wake-up whose attempt was lost.
     execute(&db, "update runledger.waiting set wake_at = now()").await;
     let again = async || sqlx::query_scalar::<_, f64>(due).fetch_optional(db.pool()).await.unwrap();
     let again = eventually(again, |at| at.is_some_and(|at| at - 1800.0 > first - 3600.0)).await;
@@ -263,7 +263,7 @@ async fn a_signal_above_read_committed_is_refused_before_any_write() {
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal").await, 0);
 }
 
-/// Goes on after a signal that is no number.
+/// Continues after a signal that is not a number.
 #[workflow]
 async fn insists(wf: &Wf) -> Result<(String, u32)> {
     let refused = wf.signal::<u32>("value").await.unwrap_err();
@@ -288,7 +288,7 @@ async fn a_signal_of_another_type_is_an_error_of_that_wait_alone() {
     worker.stop().await;
 }
 
-/// Two branches wait for one name.
+/// Two branches wait for the same signal name.
 #[workflow]
 async fn shares(wf: &Wf) -> Result<Vec<u32>> {
     let (one, two) = tokio::try_join!(wf.signal("value"), wf.signal("value"))?;
@@ -310,7 +310,7 @@ async fn two_waits_for_one_name_take_a_signal_each() {
     worker.stop().await;
 }
 
-/// A wait whose name or limit breaks a rule.
+/// Waits with an invalid name, and with an invalid limit.
 #[workflow]
 async fn waits_wrongly(wf: &Wf) -> Result<Vec<String>> {
     let name = wf.signal::<u32>("No Name").await.unwrap_err();
@@ -328,7 +328,7 @@ async fn a_wait_for_a_signal_without_meaning_is_refused_and_does_not_hang() {
     worker.stop().await;
 }
 
-/// Keeps a wait that it does not poll any more, and waits for something else.
+/// Stops polling a wait, and waits for something else.
 #[workflow]
 async fn keeps_a_wait(wf: &Wf) -> Result<(u32, u32)> {
     let mut kept = wf.signal::<u32>("kept");
@@ -378,7 +378,7 @@ async fn waits_at_the_gate() -> Result<()> {
     Ok(())
 }
 
-/// Goes on from the gate, or with the signal; then waits for the signal alone.
+/// Continues after the gate or with the signal, then waits only for the signal.
 #[workflow]
 async fn drops_a_wait(wf: &Wf) -> Result<u32> {
     tokio::select! {
@@ -400,14 +400,14 @@ async fn a_signal_that_comes_for_a_wait_while_it_is_dropped_is_left_for_the_next
     let looks = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() and query ~ '^-- (signal_left|take_signal):'";
     eventually(async || scalar::<i64>(&db, looks).await, |n_looks| *n_looks == 1).await;
     GATE.notify_one();
-    // With the second step the wait is dropped.
+    // The wait is dropped when the second step is recorded.
     eventually(async || scalar::<i64>(&db, "select count(*) from runledger.step").await, |n| *n == 2).await;
     lock.rollback().await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 7);
     worker.stop().await;
 }
 
-/// Waits in rounds, each of which ends after a while, as a loop does that has something else to do from time to time.
+/// Waits in rounds with a time limit each, like a loop that also does other work.
 #[workflow]
 async fn in_rounds(wf: &Wf, first: u32, anew: bool) -> Result<(u32, u32)> {
     for round in first.. {
@@ -452,14 +452,14 @@ async fn a_signal_to_a_loop_that_drops_its_waits_is_received_once_also_where_the
     two.stop().await;
 }
 
-/// Never ends, and has the body polled all the time.
+/// Never ends, and makes the runtime poll the body all the time.
 async fn spins() {
     loop {
         tokio::task::yield_now().await;
     }
 }
 
-/// Goes on with the signal, or in an hour.
+/// Ends with the signal, or after an hour.
 #[workflow]
 async fn hears_while_it_spins(wf: &Wf) -> Result<u32> {
     tokio::select! {
@@ -487,7 +487,7 @@ async fn a_run_does_not_leave_its_worker_between_the_look_that_finds_a_signal_an
     worker.stop().await;
 }
 
-/// A signal a round; the second fails.
+/// Receives one signal per round. The second round fails.
 #[workflow(max_attempts = 1)]
 async fn a_signal_a_round(wf: &Wf, round: u32, values: Vec<u32>) -> Result<Vec<u32>> {
     let mut values = values;

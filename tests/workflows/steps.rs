@@ -1,4 +1,4 @@
-//! Behaviour 20: how steps are tried.
+//! Behaviour 20: attempts of steps.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -261,7 +261,7 @@ async fn an_option_of_a_call_that_means_nothing_in_a_workflow_is_refused_by_name
 
 static PAYING: Semaphore = Semaphore::const_new(0);
 
-/// Notes under which id it pays, and is held up the first time.
+/// Records the id of its payment, and is blocked the first time.
 #[job(max_attempts = 1)]
 async fn pays(id: uuid::Uuid, #[inject] db: &Db) -> Result<()> {
     sqlx::query("insert into payment (id) values ($1)").bind(id).execute(db.pool()).await?;
@@ -292,7 +292,7 @@ async fn a_body_that_is_run_again_is_given_the_same_id_that_the_workflow_has_mad
     worker.stop().await;
 }
 
-/// Says how it would be logged, once after a replay.
+/// Returns its log representation, once after a replay.
 #[workflow]
 async fn is_logged(wf: &Wf) -> Result<String> {
     let branch = wf.branch("inner");
@@ -320,7 +320,7 @@ async fn what_a_program_logs_of_a_workflow_shows_nothing_of_its_record() {
 #[error("cause {0}")]
 struct Chain(u32, #[source] Option<Box<Self>>);
 
-/// Fails with what is not recorded as it is.
+/// Fails with a text that is not recorded unchanged.
 #[job(max_attempts = 1)]
 async fn fails_at_length(how: u8) -> Result<()> {
     match how {
@@ -335,7 +335,7 @@ async fn hears_of_it(text: String) -> Result<usize> {
     Ok(text.len())
 }
 
-/// Gives the text of a failure to a step, and begins anew after it.
+/// Passes the text of a failure to a step, and then continues as new.
 #[workflow]
 async fn tells_of_a_failure(wf: &Wf, how: u8, by_child: bool) -> Result<usize> {
     let failed = if by_child {

@@ -1,5 +1,6 @@
-//! Behaviours 16, 17, 19 and 25 for workflows of any shape: random programs of combinators, branches, waits, marks, transactions, sagas and children, some of
-//! which fail, cut off at random.
+//! Behaviours 16, 17, 19 and 25 for workflows of any shape: random programs of combinators,
+//! branches, waits, markers, transactions, sagas and children. Some fail, and attempts are cut off
+//! at random.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,14 +17,15 @@ use uuid::Uuid;
 
 use runledger_tests::rows::{LONG, execute, random, scalar, worker};
 
-/// What transactions did, each once.
+/// The effects of transactions, each at most once.
 const TABLES: &str = "create table deed (run_id uuid, what text, primary key (run_id, what))";
 
-/// What one part of a program has observed, in its order.
+/// The values that one part of a program has observed, in order.
 type Seen = Vec<u64>;
 type Part<'a> = Pin<Box<dyn Future<Output = Result<Seen>> + Send + 'a>>;
 
-/// A step whose input is all that its part has observed: had a replay observed something else, it would diverge. It says whose output it gives.
+/// A step whose input is everything that its part has observed. If a replay observed something
+/// else, the run would diverge. Returns its tag, which shows whose output it is.
 #[job(max_attempts = 1)]
 async fn noted(tag: u64, seen: Vec<u64>) -> Result<(u64, u64)> {
     drop(seen);
@@ -37,7 +39,7 @@ async fn write(tx: &mut Tx, run_id: Uuid, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// As [`noted`], with a row that is there once. Every seventh fails.
+/// As [`noted`], with a row that may exist only once. Every seventh fails.
 #[job(max_attempts = 1)]
 async fn booked(
     tag: u64,
@@ -50,13 +52,12 @@ async fn booked(
     if tag.is_multiple_of(7) { Err(Error::terminal("booked out")) } else { Ok((tag, random(1_000_000))) }
 }
 
-/// Takes it back, with another row.
+/// Compensates [`booked`] with another row.
 #[job(max_attempts = 1)]
 async fn unbooked(tag: u64, #[inject] tx: &mut Tx, #[inject] context: &Context) -> Result<()> {
     write(tx, context.run_id(), &format!("not {tag}")).await
 }
 
-/// Takes back what [`noted`] did.
 #[job(max_attempts = 1)]
 async fn unnoted(tag: u64) -> Result<u64> {
     tokio::time::sleep(Duration::from_micros(random(2_000))).await;
@@ -67,12 +68,12 @@ fn mixed(seed: u64) -> u64 {
     fastrand::Rng::with_seed(seed).u64(..)
 }
 
-/// The seed of the n-th part of a part.
+/// Returns the seed of the n-th child of a part.
 fn part_of(seed: u64, n: u64) -> u64 {
     mixed(seed ^ mixed(n + 1))
 }
 
-/// A step, and that its output is its own.
+/// Runs a step and checks that its output is its own.
 async fn step(wf: &Wf, tag: u64, seen: &[u64]) -> Result<Seen> {
     let (whose, value) = wf.run(noted(tag, seen.to_vec())).await?;
     if whose != tag {
@@ -81,7 +82,7 @@ async fn step(wf: &Wf, tag: u64, seen: &[u64]) -> Result<Seen> {
     Ok(vec![value])
 }
 
-/// One part of a program. Its shape is that of its seed; what it starts rests on what it has observed.
+/// One part of a program. The seed decides its shape, and its steps depend on what it has observed.
 fn part<'a>(wf: &'a Wf, seed: u64, depth: u32, seen: &'a [u64]) -> Part<'a> {
     Box::pin(async move {
         let inner = depth.saturating_sub(1);
@@ -106,7 +107,7 @@ fn part<'a>(wf: &'a Wf, seed: u64, depth: u32, seen: &'a [u64]) -> Part<'a> {
     })
 }
 
-/// The time, a number and a change: they are what they were.
+/// Reads the time, random numbers and a patch. Replays must read the same values.
 fn marks(wf: &Wf, seed: u64) -> Result<Seen> {
     let now = wf.now().duration_since(UNIX_EPOCH)?.as_micros();
     let patched = wf.patched(&format!("change-{}", seed % 3));
@@ -132,7 +133,8 @@ async fn joined(wf: &Wf, seed: u64, depth: u32, seen: &[u64]) -> Result<Seen> {
     Ok(left)
 }
 
-/// The first part to end counts; which is polled first is random. Each begins with a step: one that is ready at once would end the race unheard.
+/// The first part to end wins. The first poll is at a random part. Each part starts with a step,
+/// because a part that is ready at once would win unnoticed.
 async fn raced_parts(wf: &Wf, seed: u64, depth: u32, seen: &[u64]) -> Result<Seen> {
     let (left, right) = (wf.branch("left"), wf.branch("right"));
     tokio::select! {
@@ -193,7 +195,8 @@ async fn waited(wf: &Wf, seed: u64) -> Result<Seen> {
     Ok(vec![signal.unwrap_or(seed)])
 }
 
-/// What is said to the run, if that is in time: waits by themselves, beside one another, against one another, and dropped.
+/// Receives signals with a limit: in single waits, concurrent waits, races of waits and dropped
+/// waits.
 async fn heard(wf: &Wf, seed: u64) -> Result<Seen> {
     let limit = Duration::from_millis(seed % 8);
     let word = |limit| wf.signal::<u64>("word").timeout(limit);
@@ -216,7 +219,7 @@ async fn heard(wf: &Wf, seed: u64) -> Result<Seen> {
     Ok(words.into_iter().map(|word| word.unwrap_or(seed)).collect())
 }
 
-/// A loop that ends when it has seen enough.
+/// A loop that ends once it has seen enough.
 async fn looped(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
     let mut all = seen.to_vec();
     while all.len() < seen.len() + 5 {
@@ -240,7 +243,7 @@ async fn transacted(wf: &Wf, seed: u64) -> Result<Seen> {
     Ok(vec![written.max_attempts(1).await?])
 }
 
-/// A step of a saga. Its key says of which.
+/// A step of a saga. Its key names the saga.
 fn undoable<'wf>(saga: &Saga<'wf>, of: u64, tag: u64, seen: &[u64]) -> Step<'wf, (u64, u64)> {
     let key = format!("{of}-{tag}");
     if tag.is_multiple_of(2) {
@@ -250,8 +253,8 @@ fn undoable<'wf>(saga: &Saga<'wf>, of: u64, tag: u64, seen: &[u64]) -> Step<'wf,
     }
 }
 
-/// Steps that can be taken back, by themselves, beside one another, and of which the first to end counts, or all but one that fails. Then they are, or stay. Once
-/// they are, a step says so.
+/// Runs compensable steps: single ones, concurrent ones, races, and groups in which one fails. Then
+/// compensates them or not. After a compensation, a step records it.
 async fn taken_back(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
     let saga = wf.saga();
     let mut all = seen.to_vec();
@@ -288,7 +291,7 @@ async fn taken_back(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
     Ok(all[seen.len()..].to_vec())
 }
 
-/// A small run of its own, which may fail.
+/// A small child run, which may fail.
 #[workflow(name = "tangles.child", max_attempts = 1)]
 async fn child(wf: &Wf, seed: u64) -> Result<u64> {
     let seen = taken_back(wf, seed, &[]).await?;
@@ -305,7 +308,7 @@ async fn started(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
     Ok(vec![result.unwrap_or(seed)])
 }
 
-/// What the part observes decides nothing about the child, and the other way round.
+/// The part and the child must not influence each other.
 async fn beside_a_child(wf: &Wf, seed: u64, depth: u32, seen: &[u64]) -> Result<Seen> {
     let (left, right) = (wf.branch("child"), wf.branch("part"));
     let (mut all, more) =
@@ -314,7 +317,7 @@ async fn beside_a_child(wf: &Wf, seed: u64, depth: u32, seen: &[u64]) -> Result<
     Ok(all)
 }
 
-/// Whether a program fails in the end.
+/// Whether a program fails at its end.
 fn fails(seed: u64) -> bool {
     mixed(seed).is_multiple_of(4)
 }
@@ -324,12 +327,12 @@ const SO_IT_ENDS: &str = "a program that fails";
 #[workflow(name = "tangles.program")]
 async fn program(wf: &Wf, seed: u64) -> Result<usize> {
     let seen = part(wf, seed, 3, &[]).await?;
-    // What it has observed in all is the input of a last step.
+    // A last step takes everything that the program observed as its input.
     step(wf, seed, &seen).await?;
     if fails(seed) { Err(Error::terminal(SO_IT_ENDS)) } else { Ok(seen.len()) }
 }
 
-/// Steps of runs that have failed or were cancelled which are not taken back.
+/// Counts uncompensated steps of failed and cancelled runs.
 const LEFT: &str = "
     select count(*)
     from runledger.step
@@ -337,7 +340,7 @@ const LEFT: &str = "
     where outcome.state <> 'completed' and step.undo is not null
         and not exists (select from runledger.step as undone where undone.run_id = step.run_id and undone.key = 'undo[' || step.key || ']')";
 
-/// Steps of sagas that the code has taken back which are not.
+/// Counts uncompensated steps of sagas that the code has compensated.
 const LEFT_BY_THE_CODE: &str = "
     select count(*)
     from (select run_id, substring(key from 'undone-([0-9]+)') as saga from runledger.step where key like '%noted[undone-%' and key not like 'undo[%') as undone
@@ -345,7 +348,7 @@ const LEFT_BY_THE_CODE: &str = "
     where step.undo is not null and strpos(step.key, '[' || saga || '-') > 0
         and not exists (select from runledger.step as undo where undo.run_id = step.run_id and undo.key = 'undo[' || step.key || ']')";
 
-/// Rows that transactions have written whose record is not there, and the other way round: how many more there are of one than of the other.
+/// The difference between the rows that transactions wrote and the records of those transactions.
 const APART: &str = "
     select array[
         (select count(*) from deed where what like 'tx %') - (select count(*) from runledger.step where key ~ '(^|/)written' and output is not null),
@@ -355,7 +358,8 @@ const APART: &str = "
             - (select count(*) from runledger.step where key ~ '^([^[]*/)?booked[[]' and output is not null)
     ]";
 
-/// How many signals are not with the step that has taken them, and how many more of either there are.
+/// Counts signals that differ from the record of their wait, and the difference between the number
+/// of received signals and the number of recorded ones.
 const MISHEARD: &str = "
     select array[
         (
@@ -371,7 +375,7 @@ const MISHEARD: &str = "
             - (select count(*) from runledger.step where key ~ '(^|/)signal[[]word[]]' and output is not null)
     ]";
 
-/// Every second program has a word from the beginning: most end before somebody talks to them.
+/// Every second program has a signal from the start, because most end before [`talk`] reaches them.
 async fn enqueue_with_words(db: &Db, seeds: impl Iterator<Item = u64>) -> Vec<EnqueuedRun> {
     let mut tx = db.pool().begin().await.unwrap();
     let runs = enqueue_all(seeds.map(program), &mut *tx).await.unwrap();
@@ -382,7 +386,7 @@ async fn enqueue_with_words(db: &Db, seeds: impl Iterator<Item = u64>) -> Vec<En
     runs
 }
 
-/// Says some words to each run, as long as it goes on.
+/// Sends some signals to each run while it is live.
 async fn talk(db: Db, runs: Vec<Uuid>) {
     for word in 0..12_u64 {
         for run_id in &runs {
@@ -391,14 +395,14 @@ async fn talk(db: Db, runs: Vec<Uuid>) {
     }
 }
 
-/// How many programs are under way at a time.
+/// The number of concurrent programs.
 const AT_ONCE: u64 = 250;
 
 async fn programs_replay(n_programs: u64) {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let jobs = jobs![program, child, noted, unnoted, booked, unbooked];
-    // The test has a pool of its own: bodies may hold every connection of the workers' pool for seconds.
+    // The test has its own pool: bodies may use all connections of the workers' pool for seconds.
     let of_workers = Db::connect(database.url()).await.unwrap();
     let one = worker(&of_workers, jobs).await;
     let two = worker(&of_workers, jobs).await;

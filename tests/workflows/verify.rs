@@ -1,5 +1,5 @@
-//! Verification: a corpus of changes to workflows with runs in flight. Each is held against what `verify` says of it, and against what a worker with
-//! the new code does.
+//! Verification: a corpus of workflow changes with runs in flight. Each case compares the
+//! expectation with the verdict of `verify`, and with what a worker with the new code does.
 
 mod combinators;
 mod graphs;
@@ -66,7 +66,7 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
         corpus.iter().filter(|case| case.expected != Expected::Fine).count()
     );
 
-    // Without the database the same is said of the record of each.
+    // Exported histories get the same verdicts without the database.
     let offline = App::offline().with(new()).provide(db.clone());
     for (case, run_id) in &runs {
         let verdict = db.export(*run_id).await.unwrap().replays(&offline).await.unwrap();

@@ -1,4 +1,5 @@
-//! Versions of code: a run is bound to the one that it was enqueued with, and goes on in no other unless that says so, or a person does.
+//! Versions of code: a run is bound to the version with which it was enqueued. It continues in
+//! another version only if that version or an operator says so.
 
 use runledger::__private::{Invocation, Location, RunFuture, STATEMENTS};
 use runledger::prelude::*;
@@ -11,7 +12,7 @@ use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 
-/// Versions of one workflow, side by side in one binary. Each records another step before it waits.
+/// Versions of one workflow in one binary. Each records another step before it waits.
 macro_rules! version {
     ($module:ident, $step:literal $(, $option:ident = $value:expr)*) => {
         mod $module {
@@ -38,7 +39,7 @@ async fn canary() -> Result<()> {
     Ok(())
 }
 
-/// Lets a worker pass by whatever it might claim.
+/// Gives a worker many opportunities to claim a run that it must not claim.
 async fn pass_by(db: &Db) {
     for _ in 0..20 {
         soon(canary().enqueue(db).await.unwrap().result()).await.unwrap();
@@ -161,7 +162,7 @@ async fn a_call_by_name_is_of_the_newest_version_that_is_registered_or_of_the_on
         versions.push(db.run(run.run_id).await.unwrap().version);
     }
     assert_eq!(versions, [3, 2, 1]);
-    // Of another program's code: only what its workers say is known.
+    // The job is in another program, so only its workers know the version.
     let code = defined("versions.elsewhere", 1).version(2);
     let elsewhere = App::new(db.clone()).with([leaked(code)]).start().await.unwrap();
     let run = enqueue_all([by_name("versions.elsewhere").version(2)], &db).await.unwrap();
@@ -183,7 +184,7 @@ async fn an_idempotency_key_belongs_to_a_job_whatever_its_version() {
 
 static GATE: Semaphore = Semaphore::const_new(0);
 
-/// Whether the body is entered, and left when the test says so.
+/// Blocks in its body until the test releases it.
 #[job]
 async fn held_up() -> Result<()> {
     GATE.acquire().await?.forget();
@@ -205,7 +206,7 @@ async fn a_run_is_moved_to_another_version_while_it_is_queued_waits_or_is_paused
     let old = old.start().await.unwrap();
     until(&db, waits.id(), |info| info.state == RunState::Waiting).await;
     old.stop().await;
-    // What it has on record is of the first, which the third goes on with.
+    // The third version continues the run, although its record is of the first version.
     assert!(waits.pin(3).await.unwrap());
     assert!(!waits.pin(3).await.unwrap(), "it is of that version already");
     assert_eq!(later.info().await.unwrap().state, RunState::Queued, "it keeps its instant");
@@ -314,7 +315,7 @@ fn run(invocation: Invocation) -> RunFuture {
     Box::pin(async move { invocation.finish(Ok::<(), Error>(())) })
 }
 
-/// A definition as the macros have them.
+/// Makes a definition static, as in code of the macros.
 fn leaked(definition: Definition) -> &'static Definition {
     Box::leak(Box::new(definition))
 }
@@ -325,7 +326,7 @@ async fn start(definitions: Vec<Definition>) -> Result<(Worker, Db, Fixture), Cl
     Ok((app.start().await?, fixture.db.clone(), fixture))
 }
 
-/// The names that a worker with these definitions serves.
+/// Returns the names that a worker with these definitions serves.
 async fn served(definitions: Vec<Definition>) -> Vec<String> {
     let (worker, db, _fixture) = start(definitions).await.unwrap();
     let names = db.workers().await.unwrap().remove(0).jobs;
@@ -405,7 +406,6 @@ async fn a_verification_judges_each_run_by_the_version_that_would_serve_it() {
     assert!(text.contains("\"version\": 2"), "{text}");
 }
 
-/// A program with one version of a workflow.
 fn program(version: &str, fixture: &Fixture) -> Child {
     Command::new(env!("CARGO_BIN_EXE_versioned_worker"))
         .arg(version)

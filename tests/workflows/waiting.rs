@@ -1,4 +1,4 @@
-//! Behaviours 22 and 25, as far as sleeps and cancellation go.
+//! Behaviours 22 and 25, for sleeps and cancellation.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,7 +55,6 @@ async fn a_sleeping_run_resumes_at_its_recorded_instant_and_not_before() {
     worker.stop().await;
 }
 
-/// Waits again once it has slept.
 #[workflow]
 async fn sleeps_and_waits(wf: &Wf) -> Result<u64> {
     wf.sleep(Duration::from_millis(50)).await?;
@@ -69,7 +68,7 @@ async fn a_sleep_that_a_run_has_gone_on_from_is_over_though_the_clock_is_set_bac
     let worker = worker(&db, jobs![sleeps_and_waits, quick]).await;
     let handle = sleeps_and_waits().enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
-    // As if the clock had been an hour ahead when it slept.
+    // Simulates a clock that was an hour ahead when the run began to sleep.
     execute(
         &db,
         "update runledger.step set output = (output::text::bigint + 3600000000)::text::json where key = 'sleep'",
@@ -80,7 +79,8 @@ async fn a_sleep_that_a_run_has_gone_on_from_is_over_though_the_clock_is_set_bac
     worker.stop().await;
 }
 
-/// What has gone on of the workflow's own time when it wakes, in microseconds; negative where it woke too early.
+/// Returns how late the workflow woke by its own time, in microseconds. Negative if it woke too
+/// early.
 #[workflow]
 async fn sleeps_until(wf: &Wf, instant: SystemTime) -> Result<i64> {
     wf.sleep_until(instant).await?;
@@ -94,7 +94,7 @@ async fn a_sleep_until_an_instant_is_due_at_that_instant_of_the_databases_clock_
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![sleeps_until]).await;
     let now: i64 = scalar(&db, "select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
-    // To the nanosecond, which no instant of the database is.
+    // One nanosecond is more precise than any time of the database.
     let instant = SystemTime::UNIX_EPOCH
         + Duration::from_micros(now.unsigned_abs() + 4_000_000)
         + Duration::from_nanos(1);
@@ -132,7 +132,7 @@ async fn a_sleep_until_an_instant_in_the_past_is_recorded_and_over_within_its_at
 #[workflow]
 async fn sleeps_too_far(wf: &Wf, instant: SystemTime) -> Result<String> {
     let refused = wf.sleep_until(instant).await.unwrap_err();
-    wf.sleep(Duration::from_secs(4)).await?; // after which the refusal comes from the record
+    wf.sleep(Duration::from_secs(4)).await?; // then the refusal is read from the record
     Ok(refused.failure().to_string())
 }
 
@@ -214,7 +214,8 @@ async fn a_run_that_fell_asleep_before_its_worker_heard_of_its_cancellation_is_c
     let worker = worker(&db, jobs![sleeps_long]).await;
     let sleeper = sleeps_long(600_000).enqueue(&db).await.unwrap();
     until(&db, sleeper.id(), |info| info.cause.as_deref() == Some("slept")).await;
-    // As if it had been asked for while the run was still held: the request stays, and nobody is told of it any more.
+    // Simulates a cancel that was requested while the run was claimed: the request stays, and
+    // nothing notifies a worker of it any more.
     execute(
         &db,
         "insert into runledger.cancel (run_id, reason) select run_id, 'too dear' from runledger.run",
@@ -242,7 +243,7 @@ async fn a_running_run_is_cancelled_within_seconds_and_its_body_is_dropped() {
     worker.stop().await;
 }
 
-/// The sessions that listen for the ends of runs.
+/// Returns the sessions that listen for the ends of runs.
 async fn listeners(db: &Db) -> Vec<i32> {
     let query = "select coalesce(array_agg(pid), '{}') from pg_stat_activity
                  where datname = current_database() and query = 'LISTEN \"runledger_ended\"'";
@@ -276,7 +277,8 @@ async fn a_run_whose_transaction_straddles_the_worker_falling_asleep_is_found_be
     let worker = worker_without_polls(&db, jobs![quick]).await;
     for _ in 0..5 {
         soon(quick().enqueue(&db).await.unwrap().result()).await.unwrap();
-        // Awake, so the enqueue announces nothing; asleep when it commits.
+        // The worker is awake at the enqueue, which therefore notifies nobody, and asleep at the
+        // commit.
         let mut tx = db.begin().await.unwrap();
         let run = quick().enqueue(&mut tx).await.unwrap().on(&db);
         let sleeping = "select sleeping from runledger.worker";
@@ -289,7 +291,7 @@ async fn a_run_whose_transaction_straddles_the_worker_falling_asleep_is_found_be
 
 static SNAPSHOT: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
 
-/// Ends with a snapshot that is older than the wait of its parent.
+/// Ends with a snapshot that is older than its parent's wait.
 #[job]
 async fn ends_with_an_old_snapshot(level: String, #[inject] tx: &mut Tx) -> Result<u64> {
     sqlx::raw_sql(AssertSqlSafe(format!("set transaction isolation level {level}; select 1")))

@@ -1,4 +1,4 @@
-//! Durations beyond every plan, and failures beyond every screen.
+//! Durations and failures that are too long.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -52,7 +52,7 @@ async fn a_job_named_by_hand_must_have_a_name_that_somebody_knows() {
     assert_eq!(n_runs(&db).await, 0);
 }
 
-/// A living worker has the engine's own jobs, and yet nobody may call them.
+/// A live worker serves the engine's own jobs, but no caller may enqueue them.
 #[tokio::test]
 async fn the_engines_own_jobs_are_not_called_by_name() {
     let Fixture { db, database: _database } = Fixture::new().await;

@@ -1,5 +1,5 @@
-//! Texts with a NUL character, which PostgreSQL cannot store. The client refuses them before it sends a
-//! statement.
+//! Texts with a NUL character, which PostgreSQL cannot store. The client refuses them before it
+//! sends a statement.
 
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, JobOverrides, RunHandle, RunState, TenantScope};

@@ -1,4 +1,4 @@
-//! A database that is down, and comes back.
+//! A database that stops and restarts.
 
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ async fn later(n: u32) -> Result<u32> {
     Ok(n)
 }
 
-/// As many connections as a pool has: each of them is dead after a restart.
+/// The connections of the pool. All of them are dead after a restart.
 const CONNECTIONS: u32 = 20;
 
-/// Tries to connect, and gives what a person is told, who never sees the password.
+/// Tries to connect and returns the error text, which never contains the password.
 async fn refused(url: &str) -> String {
     let error = Db::connect(url).await.unwrap_err();
     assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
@@ -72,7 +72,7 @@ async fn an_address_that_cannot_be_read_says_how_one_is_written_and_shows_no_pas
     }
 }
 
-/// A server of this test's own, which it may stop.
+/// Options of a server that this test may stop.
 fn own_server() -> Options {
     let base: PathBuf = std::env::temp_dir().join(format!("runledger-outage-{}", std::process::id()));
     let mut options = Options::test();
@@ -111,7 +111,7 @@ async fn a_worker_goes_on_where_it_was_when_its_database_comes_back() {
     assert!(told(&error).starts_with("cannot connect to database `postgres` as role"), "{}", told(&error));
     let unstarted = App::new(db.clone()).with(jobs![later]).start().await.unwrap_err();
     assert!(matches!(unstarted, ClientError::Connect { .. }), "{unstarted:?}");
-    // The body ends while nobody can write it down.
+    // The body ends while the database is down.
     place.open("all").unwrap();
 
     let _again = Server::start(options.clone()).await.unwrap();
@@ -125,7 +125,6 @@ async fn a_worker_goes_on_where_it_was_when_its_database_comes_back() {
     tokio::task::spawn_blocking(move || reset(&options)).await.unwrap().unwrap();
 }
 
-/// Makes the pool open all its connections.
 async fn all_connections(db: &Db) -> Vec<sqlx::pool::PoolConnection<sqlx::Postgres>> {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -161,7 +160,7 @@ async fn server_that_accepts_no_further_connection_is_named_as_the_reason() {
     sqlx::raw_sql(sql(make)).execute(fixture.db.pool()).await.unwrap();
     let db = Db::connect_with(options.username(&role).password("x"), 3).await.unwrap();
     let held = [db.pool().acquire().await.unwrap(), db.pool().acquire().await.unwrap()];
-    // Only now: a connection that ends counts until its server process is gone.
+    // Only now, because a closed connection counts until its server process is gone.
     sqlx::raw_sql(sql("alter role ROLE connection limit 2")).execute(fixture.db.pool()).await.unwrap();
     let error = later(1).enqueue(&db).await.unwrap_err();
     let said = told(&error);

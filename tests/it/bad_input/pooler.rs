@@ -32,7 +32,7 @@ async fn a_client_whose_prepared_statements_clash_behind_pgbouncer_is_told_of_th
     let fixture = Fixture::new().await;
     let bouncer = Bouncer::start(fixture.database.url(), Mode::Transaction, 1).await.unwrap();
     let first = Db::connect(bouncer.url()).await;
-    // The statements of the first are still prepared in the one session.
+    // The one session still has the prepared statements of `first`.
     let second = Db::connect(bouncer.url()).await.unwrap_err();
     assert!(told(&second).contains("session mode"), "{}", told(&second));
     drop(first);

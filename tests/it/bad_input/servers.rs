@@ -53,7 +53,7 @@ async fn database_of_another_encoding_is_refused_before_anything_is_written() {
     }
 }
 
-/// The first statement of a session, as the settings of a role would make it.
+/// Options of a session with this search path, as a role's settings would set it.
 fn with_path(url: &str, path: &str) -> PgConnectOptions {
     let options: PgConnectOptions = url.parse().unwrap();
     options.options([("search_path", path)])
@@ -64,7 +64,8 @@ async fn a_role_whose_tables_would_get_among_ours_is_refused_before_anything_is_
     let fixture = Fixture::new().await;
     let url = fixture.database.url();
     sqlx::raw_sql("drop schema runledger cascade").execute(fixture.db.pool()).await.unwrap();
-    // The role of the embedded server has our name, so the default of PostgreSQL is such a path.
+    // The role of the embedded server is called `runledger`, so PostgreSQL's default is such a
+    // path.
     let role: String =
         sqlx::query_scalar("select current_user::text").fetch_one(fixture.db.pool()).await.unwrap();
     let mut paths = vec!["runledger,public", "nowhere,runledger,public", "RunLedger,public", "\"runledger\""];
@@ -83,7 +84,7 @@ async fn a_role_whose_tables_would_get_among_ours_is_refused_before_anything_is_
         .await
         .unwrap();
     assert_eq!(n_schemas, 0);
-    // What is found there last gets nothing.
+    // Nothing is created in a schema that is last in the path.
     for path in ["public,runledger", "\"RunLedger\",public"] {
         Db::connect_with(with_path(url, path), 2).await.unwrap();
     }

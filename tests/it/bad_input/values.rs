@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::told;
 
-/// More than the largest value that is stored, and deeper than the deepest.
+/// Above the limits for the size and the depth of stored values.
 const TOO_LARGE: usize = 1 << 20;
 const TOO_DEEP: usize = 80;
 
@@ -53,7 +53,7 @@ async fn step(wf: &Wf) -> Result<f64> {
     Ok(rate.await?)
 }
 
-/// JSON has no such keys.
+/// JSON has no keys of this type.
 #[workflow(name = "bad_input.pairs", max_attempts = 1)]
 async fn pairs(wf: &Wf) -> Result<usize> {
     let pairs = wf.step("pairs", || async {

@@ -1,4 +1,4 @@
-//! What people say in their own words: why they cancel, pause or disable something, who they are, and what a gate fails with.
+//! Texts of people: reasons to cancel, pause or disable, names of people, and failures of gates.
 
 use runledger::prelude::*;
 use runledger::{Graph, JobOverrides, RunState};
@@ -9,7 +9,7 @@ async fn waits() -> Result<()> {
     Ok(())
 }
 
-/// With what the database refuses in a text, and longer than what is kept of one.
+/// A text with a character that the database refuses, and longer than the stored maximum.
 fn words() -> String {
     format!("not\0today{}", "!".repeat(10_000))
 }

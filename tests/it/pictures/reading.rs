@@ -1,10 +1,10 @@
-//! Pictures read back, by rules that are not those of their writers.
+//! Readers of pictures that share no code with the writers.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// Text as a picture is to show it.
+/// Returns a text as a picture should show it.
 pub fn drawn(text: &str) -> String {
     let mut drawn = String::new();
     for c in text.chars() {
@@ -20,7 +20,8 @@ pub fn drawn(text: &str) -> String {
     drawn
 }
 
-/// What a DOT text has: the labels of the nodes by their places, as a person reads them, and the edges.
+/// The labels of the nodes in a DOT text, as a person reads them, and the edges between their
+/// indexes.
 #[derive(Debug, Default)]
 pub struct Dot {
     pub labels: Vec<String>,
@@ -35,7 +36,7 @@ enum Token {
     Arrow,
 }
 
-/// Reads the part of the language that is used: `digraph`, statements of nodes and edges, attributes.
+/// Parses the used part of the language: `digraph`, statements of nodes and edges, and attributes.
 pub fn dot(text: &str) -> Dot {
     let tokens = tokens(text);
     assert_eq!(tokens[0], Token::Word("digraph".to_owned()));
@@ -77,7 +78,8 @@ fn tokens(text: &str) -> Vec<Token> {
         match c {
             c if c.is_whitespace() => {}
             '"' => {
-                // The one escape of a quoted string is that of a quote; a backslash before anything else stands for itself, with what follows.
+                // A quoted string has one escape, the quote. Before any other character, a
+                // backslash is literal.
                 let mut quoted = String::new();
                 loop {
                     match chars.next().expect("a quoted string ends") {
@@ -113,7 +115,7 @@ fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// The label as it is drawn: escapes and entities replaced.
+/// Returns the label as Graphviz draws it, with escapes and entities replaced.
 fn shown_label(label: &str) -> String {
     let mut shown = String::new();
     let mut chars = label.chars();
@@ -135,7 +137,6 @@ fn shown_label(label: &str) -> String {
     shown
 }
 
-/// What Graphviz makes of a DOT text.
 pub fn by_graphviz(dot: &str) -> String {
     let started = Command::new("dot").arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = started.expect("`dot` does not start: install Graphviz (Debian: `graphviz`)");
@@ -148,7 +149,6 @@ pub fn by_graphviz(dot: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What an SVG document has.
 #[derive(Debug)]
 pub struct Xml {
     pub titles: Vec<String>,
@@ -156,7 +156,7 @@ pub struct Xml {
     pub height: f64,
 }
 
-/// Reads an SVG document with a parser that knows nothing of pictures.
+/// Reads an SVG document with an independent parser.
 pub fn xml(text: &str) -> Xml {
     let options = roxmltree::ParsingOptions { nodes_limit: u32::MAX, ..roxmltree::ParsingOptions::default() };
     let document = roxmltree::Document::parse_with_options(text, options).unwrap_or_else(|error| {

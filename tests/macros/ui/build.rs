@@ -1,10 +1,11 @@
-//! Tells the tests whether this is the compiler whose messages the files of cases/ hold: each version words and
-//! draws its own errors a little differently. On any other, their test is shown as ignored, with the reason.
+//! Tells the tests whether the compiler is the one whose messages are in `cases/`. Each version
+//! words and draws its own errors slightly differently. With any other version the test is ignored,
+//! with the reason.
 
 use std::env;
 use std::process::Command;
 
-/// The version with which the messages were written. Who raises it writes them anew and reads them.
+/// The version that wrote the messages. When you raise it, rewrite the messages and review them.
 const PINNED: &str = "rustc 1.95.";
 
 fn main() {

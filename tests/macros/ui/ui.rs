@@ -1,4 +1,4 @@
-//! The messages for misuse, as the compiler shows them. `TRYBUILD=overwrite cargo test --test ui` writes them anew.
+//! The compiler's messages for misuse. `TRYBUILD=overwrite cargo test --test ui` rewrites them.
 
 #[test]
 #[cfg_attr(not(pinned_rustc), ignore = "the messages are those of another rustc; see `PINNED` in build.rs")]

@@ -1,7 +1,8 @@
-//! A user's program: a workflow of three steps, whose last step is transactional, and a worker that stops
-//! after the run.
+//! A user's program: a workflow of three steps, the last of which is transactional, and a worker
+//! that stops after the run.
 //!
-//! `shipped hold` never returns from the body of the second step, so that the test can kill it there.
+//! `shipped hold` never returns from the body of the second step, so that the test can kill it
+//! there.
 
 use runledger::prelude::*;
 

@@ -1,6 +1,7 @@
-//! A worker in a process of its own, for tests that kill, pause and stop it.
+//! A worker process for tests that kill, pause and stop it.
 //!
-//! `chain_worker <url> <log> <name> <heartbeat ms> <suspect ms> <lease ms> <drain ms>` serves until SIGTERM or a request to drain.
+//! `chain_worker <url> <log> <name> <heartbeat ms> <suspect ms> <lease ms> <drain ms>` serves until
+//! SIGTERM or a drain request.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,6 +1,8 @@
-//! A worker in a process of its own, for tests that pause and kill it: `check_worker <url> [<name> [<point> <moment> <action>]]`.
+//! A worker process for tests that pause and kill it: `check_worker <url> [<name> [<point> <moment>
+//! <action>]]`.
 //!
-//! Whoever starts under its name later takes its runs over at once. It says `ready <worker id>` when it takes runs, and stops when its input ends.
+//! A later worker with the same name takes over its runs at once. The process prints `ready <worker
+//! id>` once it claims runs, and stops when its input ends.
 
 use std::io::{Read, Write};
 

@@ -1,4 +1,4 @@
-//! A worker in a process of its own, for tests whose job kills it.
+//! A worker process for tests whose job kills the process.
 
 use runledger::{App, Db, Timings, jobs};
 use runledger_tests::crashing::{DATABASE, NAME, kills_its_process};

@@ -1,9 +1,9 @@
 //! A client of the embedded server in its own process, so that tests can kill it.
 //!
-//! - `dev_client hold <base> <grace ms>` starts or joins the server, prints `ready <url>`, and runs until its
-//!   input ends.
-//! - `dev_client embedded <folder>` uses `Db::embedded_in`, and `dev_client from_env` uses `Db::from_env`.
-//!   Each prints `ready <database>`, and runs until its input ends.
+//! - `dev_client hold <base> <grace ms>` starts or joins the server, prints `ready <url>`, and runs
+//!   until its input ends.
+//! - `dev_client embedded <folder>` uses `Db::embedded_in`, and `dev_client from_env` uses
+//!   `Db::from_env`. Each prints `ready <database>`, and runs until its input ends.
 //! - `dev_client downloaded` prints `ready <folder of the downloaded programs>`.
 //!
 //! On failure, each prints `error <text>`.
@@ -57,7 +57,7 @@ fn stay(opened: Result<Db, ClientError>) -> std::io::Result<()> {
     }
 }
 
-/// Waits until the input ends.
+/// Prints `line`, then waits until the input ends.
 fn wait(line: &str) -> std::io::Result<()> {
     say(line)?;
     std::io::stdin().read_to_end(&mut Vec::new()).map(drop)

@@ -1,10 +1,12 @@
-//! A worker process for tests that kill one: `gated_worker <name>`, on `DATABASE_URL`. Its workflow's second step waits until a table `gate` exists.
+//! A worker process for tests that kill it: `gated_worker <name>`, on `DATABASE_URL`.
+//!
+//! The second step of its workflow waits until a table `gate` exists.
 
 use std::time::Duration;
 
 use runledger::prelude::*;
 
-/// Between two looks at the gate.
+/// The interval between two polls for the gate.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[job]

@@ -1,4 +1,4 @@
-//! `unlinked`, with the remedy that its error names, and with nothing provided.
+//! `unlinked` with the remedy that its error names, but without any provided value.
 
 use compiles as _;
 use runledger::{App, ClientError};

@@ -1,6 +1,7 @@
-//! A process that plays a scene, for tests that let a failpoint go off in it: `scene <url> <scene> <place> [<point> <moment> <action>]`.
+//! A process that plays a scene, for tests of failpoints: `scene <url> <scene> <place> [<point>
+//! <moment> <action>]`.
 //!
-//! It says `hits <n>` when it has come to its end.
+//! The process prints `hits <n>` at the end of the scene.
 
 use std::io::Write;
 

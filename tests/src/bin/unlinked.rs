@@ -1,4 +1,5 @@
-//! A worker whose jobs are in a crate that only its manifest names, so that they are not linked: `start` has to say so.
+//! A worker whose jobs are in a crate that only the manifest names. The linker drops them, and
+//! `start` must report that.
 
 use runledger::{App, ClientError};
 

@@ -1,8 +1,9 @@
-//! A worker process with one version of a workflow: `versioned_worker <version>`, on `DATABASE_URL`. Each version has steps of its own.
+//! A worker process with one version of a workflow: `versioned_worker <version>`, on
+//! `DATABASE_URL`. Each version has its own steps.
 
 use runledger::prelude::*;
 
-/// One version of a workflow whose runs wait between two steps.
+/// Defines one version of a workflow whose runs wait between two steps.
 macro_rules! version {
     ($module:ident, $version:literal, $first:literal, $last:literal) => {
         mod $module {

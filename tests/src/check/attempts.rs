@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use super::{Facts, Violations};
 
-/// Runs whose attempt number is not that of their failures, plus the attempt that ended them.
+/// Finds runs whose attempt number is not the number of their failures, plus one for the attempt
+/// that ended them.
 #[must_use]
 pub fn miscounted(facts: &Facts) -> Violations {
     let mut n_failed: HashMap<Uuid, usize> = HashMap::new();

@@ -1,4 +1,4 @@
-//! I1 and I5 from the clients' side: what they asked for, and what they were told.
+//! I1 and I5 from the clients' side: compares their calls and the answers with the database.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,59 +8,60 @@ use uuid::Uuid;
 
 use super::Violations;
 
-/// What a client was told.
+/// The answer that a client received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// That the run is there.
+    /// The run exists.
     Ok,
-    /// That it was rolled back.
+    /// The call was rolled back.
     RolledBack,
-    /// Nothing: the call was given up, or failed ambiguously.
+    /// No answer: the client gave up the call, or the call failed ambiguously.
     Unknown,
 }
 
-/// One call of a client.
+/// A call of a client.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// The run, as far as it is known.
+    /// The run, if the client knows its id.
     pub run_id: Option<Uuid>,
     /// Its idempotency key.
     pub key: Option<String>,
-    /// The number that this call alone has, in its input ([`Place::of_call`](super::Place::of_call)): it finds the run of a call that was not answered.
+    /// The unique number of this call, in its input ([`Place::of_call`](super::Place::of_call)).
+    /// The checker uses it to find the run of an unanswered call.
     pub call: Option<Uuid>,
-    /// The run that this one is another go at.
+    /// The run of which this call is a rerun.
     pub origin: Option<Uuid>,
-    /// What came of it.
+    /// The answer to the call.
     pub told: Told,
 }
 
 impl Submission {
-    /// A call without a key that was acknowledged.
+    /// An acknowledged call without a key.
     #[must_use]
     pub fn acknowledged(run_id: Uuid) -> Self {
         Self { run_id: Some(run_id), key: None, call: None, origin: None, told: Told::Ok }
     }
 
-    /// A call with this number in its input, of which nothing was heard.
+    /// An unanswered call with this number in its input.
     #[must_use]
     pub fn unanswered(call: Uuid) -> Self {
         Self { run_id: None, key: None, call: Some(call), origin: None, told: Told::Unknown }
     }
 
-    /// A call with this key, of which nothing was heard.
+    /// An unanswered call with this key.
     #[must_use]
     pub fn unanswered_key(key: &impl ToString) -> Self {
         Self { run_id: None, key: Some(key.to_string()), call: None, origin: None, told: Told::Unknown }
     }
 
-    /// Another go at a run, of which nothing was heard.
+    /// An unanswered rerun of a run.
     #[must_use]
     pub fn unanswered_link(origin: Uuid) -> Self {
         Self { run_id: None, key: None, call: None, origin: Some(origin), told: Told::Unknown }
     }
 }
 
-/// A run that somebody asked for, as the database has it.
+/// A requested run, as the database has it.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The run.
@@ -69,14 +70,15 @@ pub struct Asked {
     pub key: Option<String>,
     /// The number of the call in its input.
     pub call: Option<Uuid>,
-    /// The run that it is another go at: its input is that one's, with the number.
+    /// The run of which this run is a rerun. Its input is the original's, including the call
+    /// number.
     pub origin: Option<Uuid>,
 }
 
-/// What the database has of what was asked for: see [`mismatched`].
+/// Compares the runs in the database with the calls: see [`mismatched`].
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn lost_or_invented(
     connection: &mut PgConnection,
     submissions: &[Submission],
@@ -99,8 +101,8 @@ fn asked(row: &PgRow) -> Result<Asked, sqlx::Error> {
     })
 }
 
-/// Acknowledged runs that are not there (I1a), runs that were rolled back and are there (I1b), calls that became several runs, and runs that nobody
-/// asked for.
+/// Finds missing runs that were acknowledged (I1a), existing runs that were rolled back (I1b),
+/// calls that created several runs, and runs that no client requested.
 #[must_use]
 pub fn mismatched(runs: &[Asked], submissions: &[Submission]) -> Violations {
     let there: HashSet<Uuid> = runs.iter().map(|run| run.run_id).collect();
@@ -146,7 +148,7 @@ pub fn mismatched(runs: &[Asked], submissions: &[Submission]) -> Violations {
     violations
 }
 
-/// Runs that are another go at one more often than that was asked for.
+/// Finds runs with more reruns than clients requested.
 fn mislinked(runs: &[Asked], submissions: &[Submission]) -> Violations {
     let mut of_origin: HashMap<Uuid, usize> = HashMap::new();
     for origin in runs.iter().filter_map(|run| run.origin) {
@@ -170,10 +172,10 @@ fn mislinked(runs: &[Asked], submissions: &[Submission]) -> Violations {
     doubled.collect()
 }
 
-/// Keys for which callers were given several runs, or that have several runs (I5).
+/// Finds keys with several runs, in the answers or in the database (I5).
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn doubled_keys(
     connection: &mut PgConnection,
     submissions: &[Submission],
@@ -202,10 +204,11 @@ pub async fn doubled_keys(
     Ok(violations)
 }
 
-/// Runs and business rows that were to be written together, of which one is missing (I1b). The run's key is the row's id.
+/// Finds runs and business rows that one transaction should have written together, but of which one
+/// is missing (I1b). The run's key is the row's id.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn torn(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(
         "select format('business row %s, run %s', business_id, run_id)

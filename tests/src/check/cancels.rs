@@ -1,4 +1,4 @@
-//! I9: what is below a run that was cancelled or has failed is cancelled with it.
+//! I9: when a run is cancelled or fails, its descendants are cancelled too.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::facts::Written;
 use super::{Facts, Violations};
 
-/// Children that went on to their own end for longer than this after their parent was cancelled or had failed.
+/// Finds children that reached their own end more than `bound` after their parent was cancelled or
+/// failed.
 #[must_use]
 pub fn outlived(facts: &Facts, bound: Duration) -> Violations {
     let bound = i64::try_from(bound.as_micros()).unwrap_or(i64::MAX);

@@ -1,15 +1,17 @@
-//! Deadlines: a run is cancelled for its deadline when that is over, and not before. That one which is over ends its run is a part of
-//! [`progress`](super::progress).
+//! Deadlines: a run is never cancelled before its deadline. [`progress`](super::progress) checks
+//! that an overdue run ends.
 
 use sqlx::PgConnection;
 
 use super::Violations;
 
-/// Runs that were cancelled for a deadline that was not over. One that was over by a clock that was then put back by so many seconds may be noted as
-/// cancelled by that much earlier: what is asked for before is carried out after.
+/// Finds runs that were cancelled for a deadline that had not passed.
+///
+/// `put_back_s` is the tolerance for a clock that was put back by that many seconds: the cancel was
+/// requested before the change and recorded after it.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn early(connection: &mut PgConnection, put_back_s: i64) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(
         "select format('run %s was cancelled at %s for its deadline of %s', run_id, finished_at, deadline_at)
@@ -28,7 +30,8 @@ pub async fn early(connection: &mut PgConnection, put_back_s: i64) -> Result<Vio
 mod tests {
     use crate::Fixture;
 
-    /// Two runs of a deadline of a minute that were cancelled for it, one before it was over, and one that a person cancelled.
+    /// Three runs with a deadline of one minute. One was cancelled for it too early, one in time,
+    /// and one was cancelled by a person.
     const HISTORY: &str = "
         insert into runledger.run (run_id, job, tenant, queue, priority, input, options, start_at)
         select gen_random_uuid(), job, '', 'default', 0, '{}', '{\"deadline_ms\": 60000}', now() - interval '1 hour'

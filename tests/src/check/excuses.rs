@@ -1,4 +1,5 @@
-//! When processes were paused or cut off: only then, and until they have found out what became of their runs, may their bodies do what others' may not.
+//! The times in which processes were paused or cut off. Until a process learns what happened to its
+//! runs, its bodies may break rules that others must keep.
 
 use std::time::Duration;
 
@@ -12,30 +13,30 @@ struct Interval {
     until_us: i64,
 }
 
-/// The times of all processes.
+/// The excused times of all processes.
 #[derive(Clone, Debug, Default)]
 pub struct Excuses(Vec<Interval>);
 
 impl Excuses {
-    /// These processes at any time: where a schedule has one fault and nothing else.
+    /// Excuses these processes at any time. For schedules whose only fault is this one.
     #[must_use]
     pub fn always(pids: &[u32]) -> Self {
         Self(pids.iter().map(|&pid| Interval { pid, from_us: i64::MIN, until_us: i64::MAX }).collect())
     }
 
-    /// A fault of this process begins now. One that nobody says the end of lasts.
+    /// Starts a fault of this process. It lasts until [`end`](Self::end).
     pub fn begin(&mut self, pid: u32) {
         self.0.push(Interval { pid, from_us: now_us(), until_us: i64::MAX });
     }
 
-    /// The faults of this process are over now, and it needs so long to find out.
+    /// Ends the faults of this process. The process needs `recovery` to find out.
     pub fn end(&mut self, pid: u32, recovery: Duration) {
         let until_us = now_us().saturating_add(i64::try_from(recovery.as_micros()).unwrap_or(i64::MAX));
         let lasting = |interval: &&mut Interval| interval.pid == pid && interval.until_us == i64::MAX;
         self.0.iter_mut().filter(lasting).for_each(|interval| interval.until_us = until_us);
     }
 
-    /// Whether one of them is long enough for all of what this process did.
+    /// Whether a single interval covers the whole time of this process.
     #[must_use]
     pub fn cover(&self, pid: u32, from_us: i64, until_us: i64) -> bool {
         let covers = |interval: &Interval| {
@@ -47,7 +48,7 @@ impl Excuses {
 
 #[cfg(test)]
 impl Excuses {
-    /// One that a test makes up.
+    /// An excuse that a test makes up.
     pub(crate) fn during(pid: u32, from_us: i64, until_us: i64) -> Self {
         Self(vec![Interval { pid, from_us, until_us }])
     }

@@ -1,4 +1,4 @@
-//! What the database says at the end, and what triggers of the test database noted on the way.
+//! The final rows of the database, and the notes of triggers in the test database.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::output::Line;
 use super::permits::Permitted;
 
-/// Notes claims, and everything that must never happen to a row. Never part of the product.
+/// Records claims, and every change that must never happen to a row. Never part of the product.
 const AUDIT: &str = "
 create schema audit;
 create table audit.claim (run_id uuid, token uuid, worker_id bigint, claims integer, at timestamptz default clock_timestamp());
@@ -94,64 +94,66 @@ end $$;
 create trigger woken after insert on runledger.ready for each row when (new.cause = 'woken' and new.job = 'check.joining') execute function audit.woken();
 ";
 
-/// A claim, as the trigger saw it.
+/// A claim, as the trigger recorded it.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// The run.
     pub run_id: Uuid,
     /// The token of the attempt.
     pub token: Uuid,
-    /// The claiming worker.
+    /// The worker that claimed the run.
     pub worker_id: i64,
-    /// Which claim of the run it is, from 1.
+    /// The number of this claim of the run, from 1.
     pub claims: i32,
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub at_us: i64,
 }
 
-/// Something that was written once for an attempt: a step, or with an empty key the end of a run.
+/// Something that an attempt writes once: a step, or (with an empty key) the end of a run.
 #[derive(Clone, Debug)]
 pub struct Written {
     /// The run.
     pub run_id: Uuid,
-    /// The step, or empty.
+    /// The step key. Empty for the end of a run.
     pub key: String,
-    /// The output as JSON text; none where it is a failure.
+    /// The output as JSON text. `None` for a failure.
     pub output: Option<String>,
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub at_us: i64,
-    /// The attempt number, for ends only.
+    /// The attempt number. Only for ends.
     pub attempt: i32,
-    /// The state, for ends only.
+    /// The state. Only for ends.
     pub state: String,
-    /// Whether a call is recorded with it that takes back what it did, for steps only.
+    /// Whether a compensation is recorded with the step. Only for steps.
     pub is_undoable: bool,
 }
 
-/// The rows.
+/// All rows that the checkers read.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Every claim, oldest first.
     pub claims: Vec<Claim>,
     /// The recorded steps.
     pub steps: Vec<Written>,
-    /// The ends of runs.
+    /// The outcomes of runs.
     pub ends: Vec<Written>,
-    /// Failed attempts of runs that were followed by another; crashes, divergences and undos in vain are kept beside them, and cost nothing.
+    /// The run of each failed attempt that was followed by another. Crashes, divergences and failed
+    /// compensations are recorded elsewhere and use up no attempt.
     pub failed: Vec<Uuid>,
-    /// Why runs went on in another attempt: `crashed` with their worker, `released` because it did not know of its claim, `handed back` when it stopped.
+    /// Why runs continued in another attempt. `crashed`: the worker died. `released`: the worker
+    /// did not know of its claim. `handed back`: the worker stopped.
     pub recoveries: Vec<String>,
-    /// The jobs of all runs.
+    /// The job of each run.
     pub jobs: HashMap<Uuid, String>,
-    /// The parents of those that have one.
+    /// The parent of each run that has one.
     pub parents: HashMap<Uuid, Uuid>,
-    /// What runs have emitted.
+    /// The lines that runs have emitted.
     pub lines: Vec<Line>,
-    /// The runs that needed a permit and were with workers, by the moment of their claims.
+    /// The claimed runs that needed a permit, in the order of their claims.
     pub permitted: Vec<Permitted>,
-    /// By how many seconds the server's clock was put back at most.
+    /// The largest number of seconds by which the server's clock was put back.
     pub put_back_s: i64,
-    /// Where the claims of a run are.
+    /// The indexes of a run's claims.
     pub(super) by_run: HashMap<Uuid, Vec<usize>>,
 }
 
@@ -225,7 +227,7 @@ impl Facts {
         })
     }
 
-    /// Claims, oldest first, and nothing else.
+    /// Facts with these claims (oldest first) and nothing else.
     #[must_use]
     pub fn of_claims(claims: Vec<Claim>) -> Self {
         let mut by_run: HashMap<Uuid, Vec<usize>> = HashMap::new();
@@ -235,14 +237,17 @@ impl Facts {
         Self { claims, by_run, ..Self::default() }
     }
 
-    /// How many runs went on in another attempt because something had gone wrong: a worker that stops and hands them back is no fault.
+    /// Counts the runs that continued in another attempt because of a fault. A stopping worker that
+    /// hands its runs back is not a fault.
     #[must_use]
     pub fn n_recoveries(&self) -> usize {
         self.recoveries.iter().filter(|cause| *cause != "handed back").count()
     }
 
-    /// Corrects the instants of a server whose clock was wrong by one of so many seconds at times, each more than the scenario took from any other:
-    /// the right one is the smallest that is not before the scenario began.
+    /// Corrects the times of a server whose clock was sometimes wrong by one of `wrong_by` seconds.
+    ///
+    /// The correct time is the smallest candidate that is not before the start of the scenario.
+    /// This requires that the errors differ by more than the duration of the scenario.
     pub fn at_real_time(&mut self, began_us: i64, wrong_by: &[i64]) {
         let put_back =
             wrong_by.iter().enumerate().flat_map(|(at, from)| wrong_by[at..].iter().map(move |to| from - to));
@@ -259,7 +264,7 @@ impl Facts {
         }
     }
 
-    /// The same without what these runs wrote.
+    /// Returns a copy without the steps and ends of these runs.
     #[must_use]
     pub fn without(&self, runs: &HashSet<Uuid>) -> Self {
         let mut rest = self.clone();
@@ -269,18 +274,18 @@ impl Facts {
         rest
     }
 
-    /// The claims of a run, oldest first.
+    /// Returns the claims of a run, oldest first.
     pub fn claims_of(&self, run_id: Uuid) -> impl Iterator<Item = &Claim> {
         self.by_run.get(&run_id).into_iter().flatten().filter_map(|at| self.claims.get(*at))
     }
 
-    /// The claim with this token.
+    /// Returns the claim with this token.
     #[must_use]
     pub fn claim_with(&self, run_id: Uuid, token: Uuid) -> Option<&Claim> {
         self.claims_of(run_id).find(|claim| claim.token == token)
     }
 
-    /// The claim that took the run away from this token, if one did.
+    /// Returns the claim that superseded this token, if any.
     #[must_use]
     pub fn claim_after(&self, run_id: Uuid, token: Uuid) -> Option<&Claim> {
         let own = self.claim_with(run_id, token)?.claims;
@@ -318,7 +323,7 @@ impl Written {
         Self { run_id, key, output, at_us, attempt: 0, state, is_undoable: false }
     }
 
-    /// The end of a run in its first attempt, which a test makes up.
+    /// The end of a run in its first attempt, made up by a test.
     pub(crate) fn end(run_id: Uuid, state: &str, output: &str, at_us: i64) -> Self {
         let (output, state) = (Some(output.to_owned()), state.to_owned());
         Self { run_id, key: String::new(), output, at_us, attempt: 1, state, is_undoable: false }

@@ -1,5 +1,5 @@
-//! A database with its triggers, a place, and workers: as processes of their own, which can be paused and killed, or in
-//! the test's process.
+//! A database with its triggers, a place, and workers. The workers run in their own processes,
+//! which tests can pause and kill, or in the process of the test.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::{Fixture, PATIENCE, eventually};
 
-/// What a scenario works with.
+/// The environment of a scenario.
 #[derive(Debug)]
 pub struct Fleet {
     /// The client of the test.
     pub db: Db,
-    /// Where the bodies say what they do.
+    /// Where the bodies record what they do.
     pub place: Place,
     url: String,
     watch: Watch,
@@ -34,10 +34,10 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A database of its own, watched from now on.
+    /// Creates a database and starts watching it.
     ///
     /// # Errors
-    /// When the database refuses, or there is no room for the folder.
+    /// If the database refuses, or if there is no space for the folder.
     pub async fn new() -> Result<Self> {
         let fixture = Fixture::new().await;
         let url = fixture.database.url().to_owned();
@@ -54,56 +54,56 @@ impl Fleet {
         &self.url
     }
 
-    /// A connection that has nothing to do with the engine.
+    /// Opens a connection that the engine does not use.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// If the server refuses.
     pub async fn connect(&self) -> Result<PgConnection> {
         Ok(PgConnection::connect(&self.url).await?)
     }
 
-    /// Starts a worker as a process of its own; returns once it takes runs.
+    /// Starts a worker process. Returns once it claims runs.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the process does not start.
     pub async fn process(&self, program: impl AsRef<Path>) -> Result<Process> {
         Process::start(Command::new(program.as_ref()).arg(&self.url)).await
     }
 
-    /// As [`process`](Self::process), with further arguments.
+    /// As [`process`](Self::process), with more arguments.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the process does not start.
     pub async fn process_with(&self, program: impl AsRef<Path>, arguments: &[&str]) -> Result<Process> {
         Process::start(Command::new(program.as_ref()).arg(&self.url).args(arguments)).await
     }
 
-    /// Starts a worker in this process, through another address.
+    /// Starts a worker in this process that connects to another address.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the worker does not start.
     pub async fn worker(&self, url: &str) -> Result<Worker> {
         let db = Db::connect(url).await?;
         Ok(jobs::app(&db).start().await?)
     }
 
-    /// Starts a worker in this process that serves nothing but canaries.
+    /// Starts a worker in this process that serves only canaries.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the worker does not start.
     pub async fn worker_of_canaries(&self) -> Result<Worker> {
         let db = Db::connect(&self.url).await?;
         let canary = runledger::jobs![jobs::check_canary];
         Ok(App::new(db).with(canary).timings(Timings::FAST).start().await?)
     }
 
-    /// Waits until the body of a run has begun as often as said, and gives the last beginning.
+    /// Waits until the body of a run has started `n_starts` times. Returns the last start.
     ///
     /// # Errors
-    /// When the history cannot be read.
+    /// If the history cannot be read.
     ///
     /// # Panics
-    /// When it does not begin.
+    /// If the body does not start.
     pub async fn started(&self, run_id: Uuid, n_starts: usize) -> Result<Event> {
         let starts = || async {
             let mut events = self.place.events().unwrap_or_default();
@@ -114,13 +114,14 @@ impl Fleet {
         starts.into_iter().nth(n_starts - 1).context("it has not begun")
     }
 
-    /// Waits until every run has ended or is blocked: the tail of a scenario must live.
+    /// Waits until every run is terminal or blocked, to show that no run is stuck after the
+    /// scenario.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// If the database does not answer.
     ///
     /// # Panics
-    /// When some run does not end.
+    /// If a run does not end.
     pub async fn drained(&self) -> Result<()> {
         let open = || async {
             sqlx::query_scalar::<_, i64>(
@@ -134,15 +135,17 @@ impl Fleet {
         Ok(())
     }
 
-    /// Everything that contradicts a guarantee. `paused` are the processes that were stopped for a while.
+    /// Returns everything that contradicts a guarantee. `paused` lists the processes that were
+    /// paused.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// If the database does not answer.
     pub async fn verdict(self, paused: &[u32]) -> Result<Violations> {
         let mut violations = self.watch.end().await?;
         let mut connection = PgConnection::connect(&self.url).await?;
         let (events, facts) = (self.place.events()?, Facts::load(&mut connection).await?);
-        // A pause just before a body would be one after the guard; the schedules of tests have none.
+        // Only a pause between the guard and the body could cause a stale start. No test pauses
+        // there.
         violations.extend(steps::stale_starts(&events, &facts, &Excuses::default()));
         let excuses = Excuses::always(paused);
         violations.extend(contradictions(&mut connection, &events, &facts, &excuses).await?);
@@ -154,20 +157,22 @@ impl Fleet {
     }
 }
 
-/// What a run gives, which must complete.
+/// Returns the output of a run that must complete.
 ///
 /// # Panics
-/// When it fails, or has not ended in time.
+/// If the run fails, or does not end in time.
 pub async fn completes<J: Job>(run: &RunHandle<J>) -> J::Output {
     let result = run.result_within(PATIENCE).await;
     result.unwrap_or_else(|error| unreachable!("run {} has to complete: {error}", run.id()))
 }
 
-/// What contradicts a guarantee, whatever happened to the processes, but for bodies that began too late: where pauses are anywhere, those of paused
-/// processes do.
+/// Returns everything that contradicts a guarantee, whatever happened to the processes.
+///
+/// Stale starts are not included: if processes are paused at any point, their bodies may start
+/// late.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn contradictions(
     connection: &mut PgConnection,
     events: &[Event],
@@ -190,10 +195,10 @@ pub async fn contradictions(
     Ok(violations)
 }
 
-/// A worker as a process of its own. It is killed when it is dropped.
+/// A worker process. Dropping this value kills it.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number at its start.
+    /// The id of the worker at its start.
     pub worker_id: i64,
     /// Its process id.
     pub pid: u32,
@@ -201,13 +206,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a worker; returns once it says `ready` and its number.
+    /// Starts a worker. Returns once it prints `ready` and its id.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If the process does not start.
     pub async fn start(command: &mut Command) -> Result<Self> {
         let mut child = command
-            // The symbols of a debug build take longer to read than any canary may wait.
+            // Reading the symbols of a debug build takes longer than any canary may wait.
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -220,40 +225,40 @@ impl Process {
         Ok(Self { worker_id: worker_id.parse()?, pid, child })
     }
 
-    /// Asks it to stop (SIGTERM), and waits until it has; gives whether it did so well.
+    /// Sends SIGTERM and waits until the process ends. Returns whether it exited with success.
     ///
     /// # Errors
-    /// When it has gone before.
+    /// If the process has already ended.
     pub async fn terminate(&mut self) -> Result<bool> {
         self.signal(Signal::TERM)?;
         Ok(self.child.wait().await?.success())
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the process has ended.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Stops it where it is (SIGSTOP).
+    /// Pauses the process (SIGSTOP).
     ///
     /// # Errors
-    /// When it has gone.
+    /// If the process has ended.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Resumes the process (SIGCONT).
     ///
     /// # Errors
-    /// When it has gone.
+    /// If the process has ended.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// Kills it (SIGKILL) and waits until it has gone.
+    /// Kills the process (SIGKILL) and waits until it has ended.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// If the wait fails.
     pub async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }

@@ -1,10 +1,11 @@
-//! I14, for graphs: at every instant what is counted is what there is, and a node has run only after what it needs.
+//! I14, for graphs: counters always equal the rows that they count, and a node executes only after
+//! its dependencies.
 
 use sqlx::PgConnection;
 
 use super::Violations;
 
-/// Every way in which a graph can be wrong, in one snapshot.
+/// Finds every inconsistency of a graph, in one snapshot.
 const WRONG: &str = "
 with node as (
     select
@@ -71,10 +72,11 @@ from runledger.waiting
 join runledger.run using (run_id)
 where run.graph is not null and not exists (select from node where node.graph_id = run.run_id and node.ended is null)";
 
-/// What contradicts the guarantee now, on a server whose clock was put back by so many seconds at most.
+/// Returns what contradicts the guarantee now. `put_back_s` is the largest number of seconds by
+/// which the server's clock was put back.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn wrong(connection: &mut PgConnection, put_back_s: i64) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(WRONG).bind(put_back_s).fetch_all(connection).await
 }
@@ -87,7 +89,8 @@ mod tests {
     use crate::Fixture;
     use crate::check::jobs::check_sum;
 
-    /// What is done to a graph of three nodes, of which the second needs the first and the third any end of that; and what is said of it.
+    /// Ways to break a graph of three nodes, each with the expected finding. The second node
+    /// depends on the first; the third depends on any outcome of the second.
     const BREAKS: [(&str, &str); 6] = [
         ("update runledger.pending set remaining = 2 where run_id = {b}", "waits for 2 others"),
         (

@@ -1,5 +1,5 @@
-//! The bodies of the scenarios. Each says in the history when it begins and ends, and where it gives its token as its
-//! output, the rows say which attempt wrote them.
+//! The jobs of the scenarios. Each body records its start and its end in the history. Many return
+//! their fence token, so that the rows show which attempt wrote them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::shapes::check_adds;
 use super::signals::heard;
 use super::slices::SLICES;
 
-/// Everything that a worker of a scenario serves.
+/// All jobs and workflows of the scenarios.
 #[must_use]
 pub fn all() -> Vec<&'static Definition> {
     let jobs = jobs![
@@ -47,12 +47,12 @@ pub fn all() -> Vec<&'static Definition> {
     jobs.to_vec()
 }
 
-/// A worker that serves it.
+/// An app that serves them.
 pub fn app(db: &Db) -> App {
     App::new(db.clone()).with(all()).provide(db.clone()).timings(Timings::FAST)
 }
 
-/// Waits at the gate, and gives its token.
+/// Waits at the gate and returns its token.
 #[job(name = "check.gated", queue = "checks", max_attempts = 1)]
 pub async fn check_gated(place: Place, #[inject] context: &Context) -> Result<Uuid> {
     place.note(What::Start, context)?;
@@ -61,7 +61,7 @@ pub async fn check_gated(place: Place, #[inject] context: &Context) -> Result<Uu
     Ok(context.fence_token())
 }
 
-/// A quick step that gives its token.
+/// Returns its token at once.
 #[job(name = "check.quick", queue = "checks")]
 pub async fn check_quick(place: Place, #[inject] context: &Context) -> Result<Uuid> {
     place.note(What::Start, context)?;
@@ -69,13 +69,14 @@ pub async fn check_quick(place: Place, #[inject] context: &Context) -> Result<Uu
     Ok(context.fence_token())
 }
 
-/// Gives the sum of what it is given: a node of graphs.
+/// A node of graphs. Returns the sum of its inputs.
 #[job(name = "check.sum", queue = "checks", max_attempts = 2, backoff = "10ms..10ms")]
 pub async fn check_sum(parts: Vec<u64>) -> Result<u64> {
     Ok(parts.iter().sum())
 }
 
-/// A quick step, one that waits at the gate, and another quick one; gives the token of the second.
+/// Runs a quick step, a step that waits at the gate, and another quick step. Returns the token of
+/// the second one.
 #[workflow(name = "check.steps", queue = "checks", max_attempts = 1)]
 pub async fn check_steps(wf: &Wf, place: Place) -> Result<Uuid> {
     wf.run(check_quick(place.clone()).key("before")).await?;
@@ -84,7 +85,8 @@ pub async fn check_steps(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(token)
 }
 
-/// A step, an await of the workflow's own at the gate, and another step: a pause there is a pause just before a body.
+/// Runs a step, waits at the gate outside any step, and runs another step. A pause at the gate is a
+/// pause just before a body.
 #[workflow(name = "check.pausing", queue = "checks", max_attempts = 1)]
 pub async fn check_pausing(wf: &Wf, place: Place) -> Result<Uuid> {
     wf.run(check_quick(place.clone()).key("before")).await?;
@@ -92,7 +94,8 @@ pub async fn check_pausing(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(wf.run(check_quick(place).key("after")).await?)
 }
 
-/// Branches on which of two steps ends first, then waits at the gate: a replay must branch the same way.
+/// Branches on which of two steps ends first, then waits at the gate. A replay must take the same
+/// branch.
 #[workflow(name = "check.racing", queue = "checks", max_attempts = 1)]
 pub async fn check_racing(wf: &Wf, place: Place) -> Result<String> {
     let slow = wf.step("slow", || async {
@@ -108,7 +111,7 @@ pub async fn check_racing(wf: &Wf, place: Place) -> Result<String> {
     };
     let branch = wf.run(check_quick(place.clone()).key(&winner)).await;
     branch?;
-    // Where it was quicker, because both were recorded at once, it is at its end.
+    // If the slow step won (both were recorded at once), it has already returned.
     if winner == "fast" {
         slow.await?;
     }
@@ -123,13 +126,13 @@ pub async fn check_parent(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(child.result().await?)
 }
 
-/// Starts three children, and waits for the last of them to end; gives their tokens.
+/// Starts three children, waits for the last of them, and returns their tokens.
 #[workflow(name = "check.joining", queue = "checks", max_attempts = 1)]
 pub async fn check_joining(wf: &Wf, place: Place) -> Result<Vec<Uuid>> {
     Ok(wf.map(0..3_u32, |turn| check_turn(place.clone(), turn)).as_child_runs().await?)
 }
 
-/// Starts a graph that sums the numbers up to four, and waits for it.
+/// Starts a graph that sums the numbers from 1 to 4, and waits for it.
 #[workflow(name = "check.summing", queue = "checks", max_attempts = 1)]
 pub async fn check_summing(wf: &Wf) -> Result<u64> {
     let mut graph = Graph::new("check.sums");
@@ -147,13 +150,13 @@ pub async fn check_hopeless(wf: &Wf) -> Result<u64> {
     Ok(wf.start_graph(graph.result(refused)).await?.result().await?)
 }
 
-/// Fails.
+/// Always fails.
 #[job(name = "check.refuses", queue = "checks", max_attempts = 1)]
 pub async fn check_refuses() -> Result<u64> {
     Err(Error::terminal("on purpose"))
 }
 
-/// Waits at the gate of its turn, and gives its token.
+/// Waits at the gate of its turn and returns its token.
 #[job(name = "check.turn", queue = "checks", max_attempts = 1)]
 pub async fn check_turn(place: Place, turn: u32, #[inject] context: &Context) -> Result<Uuid> {
     place.note(What::Start, context)?;
@@ -162,7 +165,7 @@ pub async fn check_turn(place: Place, turn: u32, #[inject] context: &Context) ->
     Ok(context.fence_token())
 }
 
-/// Inserts one row for its run, waits at the gate with the transaction open, and gives its token.
+/// Inserts one row for its run, waits at the gate with the transaction open, and returns its token.
 #[job(name = "check.post", queue = "checks", max_attempts = 1)]
 pub async fn check_post(place: Place, #[inject] context: &Context, #[inject] tx: &mut Tx) -> Result<Uuid> {
     place.note(What::Start, context)?;
@@ -177,7 +180,7 @@ pub async fn check_post(place: Place, #[inject] context: &Context, #[inject] tx:
     Ok(context.fence_token())
 }
 
-/// Waits at the gate, fails once, then completes: two attempts are exactly what it needs.
+/// Waits at the gate, fails once, then completes. It needs exactly two attempts.
 #[job(name = "check.flaky", queue = "checks", max_attempts = 2, backoff = "10ms..10ms")]
 pub async fn check_flaky(place: Place, #[inject] context: &Context) -> Result<u32> {
     place.note(What::Start, context)?;
@@ -189,7 +192,8 @@ pub async fn check_flaky(place: Place, #[inject] context: &Context) -> Result<u3
     Ok(context.attempt())
 }
 
-/// Passes every write of an attempt: a step, one in a transaction, one that fails once, a child, a sleep.
+/// Performs every write of an attempt: a step, a transactional step, a step that fails once, a
+/// child, and a sleep.
 #[workflow(name = "check.writes", queue = "checks", max_attempts = 1)]
 pub async fn check_writes(wf: &Wf, place: Place) -> Result<Uuid> {
     wf.run(check_quick(place.clone()).key("first")).await?;
@@ -201,7 +205,7 @@ pub async fn check_writes(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(wf.run(check_quick(place).key("last")).await?)
 }
 
-/// Fails at its first try.
+/// Fails in its first attempt.
 #[job(name = "check.stumbling", queue = "checks", max_attempts = 2, backoff = "10ms..10ms")]
 pub async fn check_stumbling(place: Place, #[inject] context: &Context) -> Result<Uuid> {
     place.note(What::Start, context)?;
@@ -214,7 +218,7 @@ pub async fn check_stumbling(place: Place, #[inject] context: &Context) -> Resul
     Ok(context.fence_token())
 }
 
-/// Ends when its parent waits for it, and not before.
+/// Ends only once its parent waits for it.
 #[job(name = "check.late", queue = "checks", max_attempts = 1)]
 pub async fn check_late(place: Place, #[inject] context: &Context, #[inject] db: &Db) -> Result<()> {
     place.note(What::Start, context)?;
@@ -226,7 +230,7 @@ pub async fn check_late(place: Place, #[inject] context: &Context, #[inject] db:
     Ok(())
 }
 
-/// Waits for a child at its gate, but no longer than a while; says whether the child came first.
+/// Waits 2 s at most for a child at its gate. Returns whether the child came first.
 #[workflow(name = "check.timer", queue = "checks", max_attempts = 1)]
 pub async fn check_timer(wf: &Wf, place: Place) -> Result<bool> {
     let child = wf.start(check_gated(place)).await?;
@@ -239,7 +243,7 @@ pub async fn check_timer(wf: &Wf, place: Place) -> Result<bool> {
     })
 }
 
-/// Takes three signals, a step for each, in waits that it drops from time to time.
+/// Receives three signals and runs a step for each. Drops some of its waits.
 #[workflow(name = "check.signalled", queue = "checks", max_attempts = 1)]
 pub async fn check_signalled(wf: &Wf, place: Place) -> Result<Vec<u32>> {
     let mut values = Vec::new();
@@ -256,7 +260,7 @@ pub async fn check_signalled(wf: &Wf, place: Place) -> Result<Vec<u32>> {
     Ok(values)
 }
 
-/// Some slices, each with a step of its number.
+/// Has [`SLICES`] slices. Each runs a step with the number of the slice.
 #[workflow(name = "check.continued", queue = "checks", max_attempts = 1)]
 pub async fn check_continued(wf: &Wf, place: Place, slice: u32) -> Result<u32> {
     wf.run(check_quick(place.clone()).key(slice)).await?;
@@ -266,7 +270,8 @@ pub async fn check_continued(wf: &Wf, place: Place, slice: u32) -> Result<u32> {
     wf.continue_as_new(check_continued(place, slice + 1)).await
 }
 
-/// Some slices; gives the token of each, which it keeps as its progress. What it has noted the end of is kept.
+/// Has [`SLICES`] slices. Returns the token of each, which it records as its progress. A slice that
+/// has noted its end must not be lost.
 #[job(name = "check.sliced", queue = "checks", max_attempts = 1)]
 pub async fn check_sliced(place: Place, #[inject] context: &Context) -> Result<Vec<Uuid>> {
     let mut done: Vec<Uuid> = context.last_progress().await?.unwrap_or_default();
@@ -274,28 +279,28 @@ pub async fn check_sliced(place: Place, #[inject] context: &Context) -> Result<V
     done.push(context.fence_token());
     context.progress(&done).await?;
     place.note(What::End, context)?;
-    // One whose end was not noted counts too.
+    // A slice whose end was not noted counts too.
     if done.len() >= usize::try_from(SLICES)? {
         return Ok(done);
     }
     context.continue_later(Duration::from_millis(30)).await
 }
 
-/// Ends its process.
+/// Aborts its process.
 #[job(name = "check.killer", queue = "checks", max_attempts = 1)]
 pub async fn check_killer(place: Place, #[inject] context: &Context) -> Result<()> {
     place.note(What::Start, context)?;
     std::process::abort()
 }
 
-/// Says so, and ends at once.
+/// Logs a line and ends at once.
 #[job(name = "check.canary", queue = "checks")]
 pub async fn check_canary() -> Result<()> {
     tracing::info!("chirps");
     Ok(())
 }
 
-/// Panics at every attempt.
+/// Panics in every attempt.
 #[job(name = "check.panicking", queue = "checks", max_attempts = 2, backoff = "10ms..10ms")]
 #[expect(clippy::panic, reason = "what a hostile body does")]
 pub async fn check_panicking() -> Result<()> {

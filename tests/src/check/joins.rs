@@ -1,10 +1,11 @@
-//! I14, for children: a run that waits for the last of several is woken once, by the end of that, and has what each of them gave.
+//! I14, for children: a run that waits for several children is woken once, by the last of them, and
+//! receives the output of each.
 
 use sqlx::PgConnection;
 
 use super::Violations;
 
-/// Every way in which the runs of [`check_joining`](super::jobs::check_joining) can join wrongly.
+/// Finds every wrong join of the runs of [`check_joining`](super::jobs::check_joining).
 const WRONG: &str = "
 select format('run %s waits for the last of its children, and was woken with %s of them going on', run_id, n_left) as wrong
 from audit.wake
@@ -34,10 +35,10 @@ left join runledger.outcome as child_outcome on child_outcome.run_id = child.run
 where run.job = 'check.joining' and outcome.state = 'completed'
     and (child_outcome.run_id is null or child_outcome.finished_at > outcome.finished_at)";
 
-/// What contradicts the guarantee now.
+/// Returns what contradicts the guarantee now.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn wrong(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(WRONG).fetch_all(connection).await
 }

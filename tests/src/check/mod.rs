@@ -1,5 +1,5 @@
-//! Checkers of the guarantees: each reads a history that was recorded outside the database, and the final rows, and says
-//! what contradicts the guarantee. An empty answer means that it held.
+//! Checkers of the guarantees. Each reads a history recorded outside the database, and the final
+//! rows. It returns what contradicts the guarantee; an empty answer means that the guarantee held.
 //!
 //! ```text
 //! bodies  ──start, end──▶ Place (a file, appended) ─┐
@@ -7,8 +7,8 @@
 //! triggers of the test database only ──▶ Facts     ─┘
 //! ```
 //!
-//! Must not know: how the engine works. The instants of bodies and of the database are compared, so both must have one
-//! clock: the tests run on the server's machine.
+//! The checkers must not know how the engine works. They compare times of bodies with times of the
+//! database, so both need the same clock: the tests run on the server's machine.
 
 pub mod attempts;
 pub mod calls;
@@ -40,5 +40,5 @@ pub use facts::Facts;
 pub use fleet::Fleet;
 pub use place::{Event, Place, What};
 
-/// What contradicts a guarantee, as sentences.
+/// Contradictions of a guarantee, as sentences.
 pub type Violations = Vec<String>;

@@ -1,4 +1,4 @@
-//! Output: the lines of a run have no gaps, and what a replay says again is there once.
+//! Output: the lines of a run have no gaps, and a line that a replay emits again is recorded once.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,14 +13,16 @@ pub struct Line {
     pub run_id: Uuid,
     /// Its position, from 1.
     pub position: i64,
-    /// The body that said it: its step, or empty for the run's own.
+    /// The step whose body emitted the line. Empty for the run's own body.
     pub step_key: String,
-    /// Its number among those of the body.
+    /// The number of the line among the lines of that body.
     pub number: i32,
 }
 
-/// Outputs with a gap, or in which one body's line stands twice or before an earlier one; and completed runs of this workflow that have not exactly so
-/// many lines of their own. For code that says the same whenever it is run.
+/// Finds outputs with a gap, and bodies with a repeated or reordered line. Also finds completed
+/// runs of `job` that do not have exactly `n_lines` lines of their own.
+///
+/// Only for code that emits the same lines in every attempt.
 #[must_use]
 pub fn garbled(facts: &Facts, job: &str, n_lines: usize) -> Violations {
     let mut outputs: HashMap<Uuid, Vec<&Line>> = HashMap::new();

@@ -1,4 +1,5 @@
-//! I3: what an attempt writes is kept only while its token is the run's newest. I15: a worker claims only what it knows.
+//! I3: the database keeps an attempt's writes only while its token is the run's newest. I15: a
+//! worker claims only runs of jobs that it serves.
 
 use std::collections::HashSet;
 
@@ -8,19 +9,21 @@ use uuid::Uuid;
 use super::facts::Written;
 use super::{Facts, Violations};
 
-/// Steps and ends that were written by an attempt which had lost its run. The bodies give their token as their output.
+/// Finds steps and ends written by an attempt that had lost its run. The bodies return their token.
 #[must_use]
 pub fn stale_writes(facts: &Facts) -> Violations {
     let of_steps: HashSet<(Uuid, Option<&str>)> =
         facts.steps.iter().map(|step| (step.run_id, step.output.as_deref())).collect();
-    // The end of a workflow repeats the token of one of its steps, which an earlier attempt may have recorded.
+    // The end of a workflow repeats the token of one of its steps, which an earlier attempt may
+    // have recorded.
     let repeats = |end: &&Written| of_steps.contains(&(end.run_id, end.output.as_deref()));
     let own_ends = facts.ends.iter().filter(|end| !repeats(end));
     facts.steps.iter().chain(own_ends).filter_map(|written| stale(facts, written)).collect()
 }
 
 fn stale(facts: &Facts, written: &Written) -> Option<String> {
-    // What a child gave is the token of the child's own attempt, which may have been claimed together with an attempt of this run.
+    // The output of a child is the token of the child's own attempt. That attempt may have been
+    // claimed together with an attempt of this run.
     if written.key.split('#').next().is_some_and(|name| name.ends_with(".result")) {
         return None;
     }
@@ -34,10 +37,10 @@ fn stale(facts: &Facts, written: &Written) -> Option<String> {
     })
 }
 
-/// Claims by workers that do not serve the job (I15).
+/// Finds claims by workers that do not serve the job (I15).
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn foreign_claims(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(
         "select format('worker %s claimed run %s of `%s`, which it does not serve', worker_id, run_id, run.job)

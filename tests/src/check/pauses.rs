@@ -4,14 +4,14 @@ use uuid::Uuid;
 
 use super::{Event, Excuses, Facts, Violations, What};
 
-/// A run that somebody saw paused, and let go on.
+/// A time in which a run was known to be paused.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
     /// The run.
     pub run_id: Uuid,
-    /// When it was known to be paused, in microseconds since 1970.
+    /// When a client knew that the run was paused, in microseconds since 1970.
     pub from_us: i64,
-    /// Just before anybody asked that it goes on.
+    /// Just before a client asked to resume the run.
     pub until_us: i64,
 }
 
@@ -21,7 +21,8 @@ impl Pause {
     }
 }
 
-/// Bodies that began, claims, and whatever else was written while a run was paused. A process with an excuse may not know that it has lost the run.
+/// Finds starts of bodies, claims and other writes of paused runs. A process with an excuse may not
+/// know that it has lost the run.
 #[must_use]
 pub fn broken(pauses: &[Pause], events: &[Event], facts: &Facts, excuses: &Excuses) -> Violations {
     let paused = |run_id, at_us| pauses.iter().any(|pause| pause.covers(run_id, at_us));

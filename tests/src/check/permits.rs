@@ -1,23 +1,24 @@
-//! Behaviour 36: of the runs that need a permit of a resource at most as many are with workers as there are permits.
+//! Behaviour 36: the number of claimed runs that need a resource never exceeds its permits.
 
 use uuid::Uuid;
 
 use super::{Facts, Violations};
 
-/// A run that needs a permit, with a worker.
+/// A claimed run that needs a permit.
 #[derive(Clone, Debug)]
 pub struct Permitted {
     /// The resource.
     pub resource: String,
     /// The run.
     pub run_id: Uuid,
-    /// When its lease was written. By a counter, not by a clock: whoever takes a permit has seen that the lease of the one before is gone.
+    /// When its lease was inserted. A counter and not a time: a claim that takes a permit has seen
+    /// that the lease before it is gone.
     pub began: i64,
-    /// When it was deleted, if it was.
+    /// When its lease was deleted, if it was.
     pub ended: Option<i64>,
 }
 
-/// Runs that were claimed while others had all permits of their resource: one each.
+/// Finds runs that were claimed while another run had the permit. Each resource has one permit.
 #[must_use]
 pub fn exceeded(facts: &Facts) -> Violations {
     let mut found = Vec::new();

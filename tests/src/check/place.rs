@@ -1,4 +1,4 @@
-//! A folder in which bodies leave what they do, beyond the reach of the database: it survives every kill.
+//! A folder in which bodies record what they do, outside the database. It survives every kill.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -13,9 +13,9 @@ use uuid::Uuid;
 /// What a body did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum What {
-    /// It began.
+    /// The body started.
     Start,
-    /// It is about to return.
+    /// The body is about to return.
     End,
 }
 
@@ -26,58 +26,59 @@ pub struct Event {
     pub what: What,
     /// The run.
     pub run_id: Uuid,
-    /// The step, or empty where the body is the run's own.
+    /// The step. Empty for the run's own body.
     pub key: String,
     /// The fence of the attempt.
     pub token: Uuid,
     /// The process.
     pub pid: u32,
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub at_us: i64,
 }
 
-/// A folder of one scenario.
+/// The folder of one scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     dir: PathBuf,
-    /// The number of the call whose input this is, if it has one.
+    /// The number of the call whose input this is, if the call has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     call: Option<Uuid>,
 }
 
 impl Place {
-    /// A fresh folder.
+    /// Creates a new folder.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the folder cannot be created.
     pub fn new() -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("runledger-check-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(name);
-        // One that is left over belongs to a dead process of the same number.
+        // A folder of this name belonged to a dead process with the same id.
         let _ = fs::remove_dir_all(&dir);
         Self::within(dir)
     }
 
-    /// A folder of the caller's choice, made where there is none.
+    /// Uses this folder, and creates it if it is missing.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the folder cannot be created.
     pub fn within(dir: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&dir)?;
         Ok(Self { dir, call: None })
     }
 
-    /// The same folder in the input of one call, with a number that no other call has: it tells which runs came of it.
+    /// Returns the same folder for the input of one call. The unique number identifies the runs
+    /// that the call created.
     #[must_use]
     pub fn of_call(&self, call: Uuid) -> Self {
         Self { call: Some(call), ..self.clone() }
     }
 
-    /// Appends a line: one write, so that lines of several processes do not mix.
+    /// Appends a line with one write, so that lines of several processes do not mix.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn note(&self, what: What, context: &Context) -> io::Result<()> {
         let event = Event {
             what,
@@ -92,10 +93,10 @@ impl Place {
         file.write_all(line.as_bytes())
     }
 
-    /// The history so far. A line that a kill cut short is left out.
+    /// Returns the history so far, without a line that a kill cut short.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn events(&self) -> io::Result<Vec<Event>> {
         let text = match fs::read_to_string(self.dir.join("history")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -104,15 +105,15 @@ impl Place {
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
-    /// Lets every body pass that waits at this gate, now or later.
+    /// Opens this gate for every body that waits there, now or later.
     ///
     /// # Errors
-    /// When the gate cannot be made.
+    /// If the gate cannot be created.
     pub fn open(&self, gate: &str) -> io::Result<()> {
         fs::write(self.dir.join(format!("gate-{gate}")), "")
     }
 
-    /// Waits until this gate is open, whatever others are.
+    /// Waits until this gate is open. Other gates do not count.
     pub async fn gate_of(&self, gate: &str) {
         let gate = self.dir.join(format!("gate-{gate}"));
         while !gate.exists() {
@@ -120,21 +121,21 @@ impl Place {
         }
     }
 
-    /// Says that what was wrong with the call of this number is mended.
+    /// Marks the call with this number as repaired.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// If the mark cannot be written.
     pub fn mend(&self, call: Uuid) -> io::Result<()> {
         self.open(&call.to_string())
     }
 
-    /// Whether what was wrong with the call whose input this is has been mended.
+    /// Whether the call whose input this is was marked as repaired.
     #[must_use]
     pub fn is_mended(&self) -> bool {
         self.call.is_some_and(|call| self.dir.join(format!("gate-{call}")).exists())
     }
 
-    /// Waits until the gate is open: for everybody (`all`) or for this process.
+    /// Waits until the gate is open: for all processes (`all`) or for this one.
     pub async fn gate(&self) {
         let own = self.dir.join(format!("gate-{}", std::process::id()));
         let all = self.dir.join("gate-all");
@@ -144,18 +145,18 @@ impl Place {
     }
 }
 
-/// Deletes a folder when it is dropped.
+/// Deletes its folder on drop.
 #[derive(Debug)]
 pub struct Deleted(pub Place);
 
 impl Drop for Deleted {
     fn drop(&mut self) {
-        // What cannot be deleted is left to the system's own cleaning.
+        // The system cleans up what cannot be deleted here.
         let _ = fs::remove_dir_all(&self.0.dir);
     }
 }
 
-/// The present instant, in microseconds since 1970.
+/// Returns the present time, in microseconds since 1970.
 #[must_use]
 pub fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,13 +1,14 @@
-//! The failpoints of the engine, each with the scene in which a process meets it. `tests/tidy` holds this list against the sources.
+//! The failpoints of the engine, each with a scene in which a process passes it. `tests/tidy`
+//! compares this list with the sources.
 
 use anyhow::{Context, Result};
 use runledger::__private::failpoints::{self, Action, Moment};
 
 use super::scenes::Scene;
 
-/// Every point, with a scene in which its first pass does something.
+/// Every point, with a scene in which the first pass through the point has an effect.
 pub const POINTS: &[(&str, Scene)] = &[
-    // Statements, by their names.
+    // Statements, by name.
     ("activate", Scene::Graph),
     ("adopt", Scene::Pause),
     ("cancel_ask", Scene::Cancel),
@@ -95,7 +96,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("wake_stranded", Scene::Mended),
 ];
 
-/// What can happen at a point.
+/// The faults that can happen at a point.
 pub const FAULTS: [(Moment, Action); 6] = [
     (Moment::Before, Action::Error),
     (Moment::Before, Action::Abort),
@@ -110,11 +111,11 @@ pub const FAULTS: [(Moment, Action); 6] = [
 pub struct Case {
     /// The point.
     pub point: &'static str,
-    /// Where a process meets it.
+    /// The scene in which a process passes the point.
     pub scene: Scene,
     /// The moment.
     pub moment: Moment,
-    /// What happens.
+    /// The fault.
     pub action: Action,
 }
 
@@ -126,17 +127,17 @@ pub fn all() -> impl Iterator<Item = Case> {
 }
 
 impl Case {
-    /// The arguments by which a process is told of it.
+    /// The command-line arguments that pass this case to a process.
     #[must_use]
     pub fn arguments(&self) -> [String; 3] {
         [self.point.to_owned(), format!("{:?}", self.moment), format!("{:?}", self.action)]
     }
 }
 
-/// Arms what [`Case::arguments`] say; nothing where there are none.
+/// Arms the fault of [`Case::arguments`]. Does nothing without arguments.
 ///
 /// # Errors
-/// Where they name no moment or no action.
+/// If the arguments name no known moment or action.
 pub fn arm(arguments: &[String]) -> Result<()> {
     let [point, moment, action] = arguments else { return Ok(()) };
     let moments = [Moment::Before, Moment::After, Moment::Lost];

@@ -1,4 +1,4 @@
-//! I10: every run that has not ended stands in exactly one place, from which something will move it.
+//! I10: every live run is in exactly one place, from which something will move it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,18 @@ use tokio::task::JoinHandle;
 
 use super::Violations;
 
-/// How long something may stand that another will move: several leases of [`Timings::FAST`](runledger::Timings::FAST).
+/// How long a row may wait for something that moves it: several leases of
+/// [`Timings::FAST`](runledger::Timings::FAST).
 const BOUND: &str = "12 seconds";
 
-/// How often a watch looks.
+/// The polling interval of a watch.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Every way in which a run can be lost, in one snapshot. The first kind holds at every instant; the others within a bound, and requests within two: the
-/// holder of the run may have to be found dead first, and then somebody else carries them out.
+/// Finds every lost run, in one snapshot. The first kind is wrong at any time, the others only
+/// after a limit.
+///
+/// For requests the limit counts twice: the run's worker may have to be detected as dead before
+/// another worker carries the request out.
 const LOST: &str = "
 with place as (
     select run_id, 'ready' as name from runledger.ready
@@ -89,23 +93,23 @@ select format('the pause of run %s was asked for at %s', run_id, requested_at)
 from runledger.pause
 where requested_at < clock_timestamp() - 2 * $1::text::interval";
 
-/// Runs that are lost now.
+/// Returns the runs that are lost now.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn lost(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
     lost_for(connection, BOUND).await
 }
 
-/// Runs that are lost now, where what another will move may stand for so long (an interval of PostgreSQL).
+/// As [`lost`], with another limit (a PostgreSQL interval).
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn lost_for(connection: &mut PgConnection, bound: &str) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(LOST).bind(bound).fetch_all(connection).await
 }
 
-/// Asks for lost runs all the time until it is stopped.
+/// Polls for lost runs until it is stopped.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<watch::Sender<bool>>,
@@ -113,7 +117,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch a database.
+    /// Starts to watch a database.
     #[must_use]
     pub fn start(url: &str) -> Self {
         let (stop, stopped) = watch::channel(false);
@@ -131,10 +135,10 @@ impl Watch {
         Self { stop: Arc::new(stop), task }
     }
 
-    /// What it saw.
+    /// Stops the watch and returns what it found.
     ///
     /// # Errors
-    /// When the database did not answer.
+    /// If the database did not answer.
     pub async fn end(self) -> Result<Violations> {
         let _ = self.stop.send(true);
         self.task.await?

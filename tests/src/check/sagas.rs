@@ -1,4 +1,5 @@
-//! Sagas: where a run fails or is cancelled, what its recorded steps did is taken back, once each, the last first.
+//! Sagas: when a run fails or is cancelled, each recorded step is compensated once, the last one
+//! first.
 
 use std::collections::HashMap;
 
@@ -7,8 +8,10 @@ use uuid::Uuid;
 use super::facts::Written;
 use super::{Event, Facts, Violations, What};
 
-/// Steps that are not taken back though their run has failed or was cancelled, and steps that were taken back before later ones: in the records, and in
-/// what the bodies did. For runs that nobody has let end with something left undone.
+/// Finds steps without compensation in failed and cancelled runs, and steps compensated before
+/// later ones, both in the records and in what the bodies did.
+///
+/// Only for runs that no operator allowed to end with a step uncompensated.
 #[must_use]
 pub fn disordered(events: &[Event], facts: &Facts) -> Violations {
     let ends: HashMap<Uuid, &str> = facts.ends.iter().map(|end| (end.run_id, end.state.as_str())).collect();
@@ -52,7 +55,8 @@ pub fn disordered(events: &[Event], facts: &Facts) -> Violations {
 mod tests {
     use super::*;
 
-    /// A run with two steps that can be taken back, which ended like this after these undos, each recorded at its instant.
+    /// Checks a run with two compensable steps, its end, and these compensations, each recorded at
+    /// its time.
     fn n_wrong(state: &str, undos: &[(&str, i64)]) -> usize {
         let run_id = Uuid::now_v7();
         let step = |key, at_us| Written { is_undoable: true, ..Written::step(run_id, key, at_us) };

@@ -1,5 +1,6 @@
-//! What a process does when it meets a failpoint: what a program does, with the habits of one. It repeats a call that fails, starts again when its worker
-//! does not start, and after its death another begins from the start: every call has a key.
+//! The scenes in which a process meets a failpoint: what a program does, with a program's habits.
+//! It repeats a failed call, restarts its worker, and after its death a successor begins from the
+//! start. Every call has a key.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,43 +15,45 @@ use runledger::{
 use super::{Place, jobs};
 use crate::eventually;
 
-/// The name of the worker in such a process: its successor takes its runs over at once.
+/// The name of the worker in such a process. Its successor takes over its runs at once.
 pub const NAME: &str = "scene";
 
-/// How often a call is repeated: one fault goes off once.
+/// How often a call is repeated. One fault happens once.
 const TRIES: u32 = 20;
 
-/// The pause between two.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Longer than any test.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Something that a process does.
+/// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
     /// Enqueues in every way, works, and stops.
     Work,
-    /// Cancels a run that waits for its instant, one whose deadline is over, and one with a child.
+    /// Cancels a run with a start delay, an overdue run, and a run with a child.
     Cancel,
-    /// Lets a blocked run go on, and runs it again.
+    /// Resumes a blocked run, and reruns it.
     Resume,
-    /// Pauses a queued run, pins it to another version of its code and back, adopts a copy, sets and clears
-    /// an override and a configuration of a job, drops a request that came too late, and resumes the run.
+    /// Pauses a queued run, pins it to another version of its code and back, adopts a copy, sets
+    /// and clears an override and a configuration of a job, drops a request that came too late, and
+    /// resumes the run.
     Pause,
-    /// Submits graphs in every way, revokes the links to a gate, decides it, and waits for their results.
+    /// Submits graphs in every way, revokes the links to a gate, decides it, and waits for their
+    /// results.
     Graph,
     /// Asks a worker to drain.
     Drain,
-    /// Follows a process that was killed.
+    /// Takes over from a process that was killed.
     Killed,
     /// Finds a process that was paused before the commit of a transactional body.
     Paused,
-    /// Executes a suspect on trial. Its wait for a child then reaches its limit.
+    /// Executes a suspect on trial. The wait of its workflow for a child then times out.
     Timer,
-    /// Finds a run in two places, and one whose wake-up was lost.
+    /// Repairs a run in two places, and one with a lost wake-up.
     Mended,
-    /// Makes the schema.
+    /// Creates the schema.
     Migrate,
 }
 
@@ -70,10 +73,10 @@ pub const SCENES: [Scene; 11] = [
 ];
 
 impl Scene {
-    /// Plays it, from the start or from where its predecessor has died.
+    /// Plays the scene, from the start or from where the predecessor died.
     ///
     /// # Errors
-    /// Where something fails again and again, or a run does not end as it should.
+    /// If a call fails again and again, or if a run ends in the wrong way.
     pub async fn play(self, url: &str, place: &Place) -> Result<()> {
         let db = again(async || Db::connect(url).await).await?;
         match self {
@@ -89,7 +92,7 @@ impl Scene {
             Self::Mended => mended(&db, place).await?,
             Self::Migrate => finish(&db, jobs::check_canary).await?,
         }
-        // What was to meet the next write meets this one, where there was no other.
+        // A fault that was to hit the next write hits this one, if there was no other.
         keyed(&db, "last", jobs::check_canary).await.map(drop)
     }
 }
@@ -110,7 +113,7 @@ async fn work(db: &Db, place: &Place) -> Result<()> {
     let continued = keyed(db, "continued", || jobs::check_continued(place.clone(), 0)).await?;
     let worker = start(db).await?;
     for value in 0..3_u32 {
-        // One that is sent again after the run has ended was sent before.
+        // If the run has ended, an earlier try sent the signal.
         again(async || match signalled.signal("value", &value).idempotency_key(value.to_string()).await {
             Err(ClientError::WrongState { state: RunState::Completed, .. }) => Ok(()),
             sent => sent.map(drop),
@@ -136,7 +139,7 @@ async fn cancel(db: &Db, place: &Place) -> Result<()> {
     again(async || later.cancel("on purpose").await).await?;
     let limited = || jobs::check_gated(place.clone()).delay(HOUR);
     let limited = keyed(db, "limited", || limited().deadline(Duration::ZERO)).await?;
-    // As if the hour was over.
+    // Simulates the passing of the hour.
     let pass = "with past as (update runledger.deadline set deadline_at = now() returning run_id)
                 update runledger.run set start_at = now() - interval '1 second' where run_id in (select run_id from past)";
     again(async || sqlx::query(pass).execute(db.pool()).await).await?;
@@ -153,7 +156,7 @@ async fn cancel(db: &Db, place: &Place) -> Result<()> {
     eventually(state, waits).await;
     let cancelled = again(async || parent.cancel("on purpose").await).await?;
     anyhow::ensure!(cancelled != Cancelled::Requested, "nobody held it");
-    // Nobody decides its gate, so unclaimed nodes remain.
+    // No one decides its gate, so unclaimed nodes remain.
     let graph = again(async || {
         let mut graph = Graph::new("check.cancelled").idempotency_key("cancelled");
         let gate = graph.gate::<u64>("gate");
@@ -163,7 +166,7 @@ async fn cancel(db: &Db, place: &Place) -> Result<()> {
     .await?;
     again(async || graph.cancel("on purpose").await).await?;
     worker.stop().await;
-    // The first thing that a worker does is to carry out what was left.
+    // A worker first carries out the requests that were left.
     let worker = start(db).await?;
     let left = "select count(*) from runledger.cancel";
     let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
@@ -199,7 +202,7 @@ async fn pause(db: &Db, place: &Place) -> Result<()> {
     let worker = start(db).await?;
     again(async || db.clear_overrides("check.canary").await).await?;
     again(async || db.unconfigure("check.canary", 1).await).await?;
-    // As if its worker had not heard of it in time.
+    // Simulates a request that reached the worker too late.
     let canary = keyed(db, "ended", jobs::check_canary).await?;
     again(async || canary.result().await).await?;
     again(async || db.set_permits("check", 1).await).await?;
@@ -218,7 +221,7 @@ async fn pause(db: &Db, place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// That a run has failed, as it should.
+/// Treats the failure of a run as success.
 fn fails<T>(ended: std::result::Result<T, ClientError>) -> std::result::Result<(), ClientError> {
     match ended {
         Ok(_) | Err(ClientError::RunFailed { .. }) => Ok(()),
@@ -226,7 +229,7 @@ fn fails<T>(ended: std::result::Result<T, ClientError>) -> std::result::Result<(
     }
 }
 
-/// What was to be done, unless a try before this one has done it.
+/// Treats a wrong state as success: an earlier try has done the work.
 fn unless_wrong<T>(done: std::result::Result<T, ClientError>) -> std::result::Result<(), ClientError> {
     match done {
         Ok(_) | Err(ClientError::WrongState { .. }) => Ok(()),
@@ -322,7 +325,7 @@ async fn mended(db: &Db, place: &Place) -> Result<()> {
     let left = "select count(*) from runledger.waiting";
     let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
     eventually(n_left, |n| *n == Some(0)).await;
-    // As if the hour was over.
+    // Simulates the passing of the hour.
     let pass = "update runledger.ready set ready_at = now() where run_id = $1";
     again(async || sqlx::query(pass).bind(doubled.id()).execute(db.pool()).await).await?;
     again(async || doubled.result().await).await?;
@@ -330,7 +333,7 @@ async fn mended(db: &Db, place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// The deadline of a run passes while another transaction keeps the run locked.
+/// The deadline of a run passes while another transaction has the run locked.
 async fn overdue_while_locked(db: &Db, place: &Place) -> Result<()> {
     let overdue = || jobs::check_gated(place.clone()).delay(HOUR).deadline(Duration::ZERO);
     let overdue = keyed(db, "overdue", overdue).await?;
@@ -359,7 +362,7 @@ async fn finish<J: Job>(db: &Db, call: impl Fn() -> Call<J>) -> Result<()> {
     Ok(())
 }
 
-/// The run with this key: a fresh one, or the one that a predecessor has enqueued.
+/// Returns the run with this key, which a predecessor may have enqueued.
 async fn keyed<J: Job>(db: &Db, key: &str, call: impl Fn() -> Call<J>) -> Result<RunHandle<J>> {
     again(async || call().idempotency_key(key).enqueue(db).await).await
 }

@@ -1,4 +1,5 @@
-//! I14 for graphs of any shape: random graphs of nodes that give, fail, try again and take a while, and what their shape alone says of their ends.
+//! I14 for graphs of any shape: random graphs of nodes that return, fail, retry and take time. The
+//! shape alone determines how each node must end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,21 +18,21 @@ use super::Violations;
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Act {
-    /// Gives its number and what it was given.
+    /// Returns the sum of its number and its inputs.
     Gives,
     /// Fails for good.
     Fails,
-    /// Fails at first.
+    /// Fails in its first attempt.
     TriesAgain,
-    /// As the first, after some milliseconds.
+    /// As [`Gives`](Self::Gives), after some milliseconds.
     TakesAWhile,
 }
 
-/// What the end of another counts for, where it gave nothing.
+/// The value of a dependency that returned nothing.
 const FAILED: u64 = 1_000_003;
 const CANCELLED: u64 = 7_000_001;
 
-/// Gives its own number and what it was given.
+/// Returns the sum of its own number and its inputs.
 #[job(name = "check.adds", queue = "checks", max_attempts = 3, backoff = "1ms..1ms")]
 pub async fn check_adds(
     own: u64,
@@ -54,16 +55,16 @@ pub async fn check_adds(
     Ok((own + parts.iter().sum::<u64>() + ends.iter().map(end).sum::<u64>()) % 1_000_000_007)
 }
 
-/// One node of a shape: what it does, and what it needs: which node, whether any end will do, whether it is given what that gave.
+/// One node of a shape.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// What it does.
+    /// What the node does.
     pub act: Act,
-    /// What it needs.
+    /// Its dependencies: the node, whether any outcome will do, and whether its output is an input.
     pub needs: Vec<(usize, bool, bool)>,
 }
 
-/// A shape of 2 to 50 nodes, of a seed: sparse ones and dense ones, deep and wide.
+/// Returns a random shape of 2 to 50 nodes: sparse or dense, deep or wide.
 #[must_use]
 pub fn shapes(seed: u64) -> Vec<Shape> {
     let mut dice = fastrand::Rng::with_seed(seed);
@@ -94,7 +95,7 @@ fn name_of(place: usize) -> String {
     format!("n{place:02}")
 }
 
-/// How each node must end.
+/// Returns how each node must end.
 #[must_use]
 pub fn expected(shapes: &[Shape]) -> Vec<Outcome<u64>> {
     let mut ends: Vec<Outcome<u64>> = Vec::new();
@@ -119,7 +120,7 @@ pub fn expected(shapes: &[Shape]) -> Vec<Outcome<u64>> {
     ends
 }
 
-/// Declares some nodes of a shape. Of those that are not among them it says that they are there.
+/// Declares some nodes of a shape. Dependencies outside of `places` are declared as existing nodes.
 pub fn declare(graph: &mut Graph, shapes: &[Shape], places: Range<usize>) -> Option<Node<serde_json::Value>> {
     let mut last = None;
     let mut there = BTreeSet::new();
@@ -151,15 +152,15 @@ pub fn declare(graph: &mut Graph, shapes: &[Shape], places: Range<usize>) -> Opt
     last
 }
 
-/// A number that no seed decides. The last bits of a v7 id are random.
+/// Returns a number that no seed decides. The last bits of a v7 id are random.
 fn random() -> u64 {
     Uuid::now_v7().as_u64_pair().1 & 0xffff_ffff
 }
 
-/// The graph of a shape, with its last node as the result.
+/// Returns the graph of a shape, with its last node as the result.
 ///
 /// # Panics
-/// Of a shape without nodes.
+/// If the shape has no nodes.
 pub fn graph_of(shapes: &[Shape]) -> Graph<serde_json::Value> {
     let mut graph = Graph::new(NAME);
     let last = declare(&mut graph, shapes, 0..shapes.len());
@@ -169,16 +170,16 @@ pub fn graph_of(shapes: &[Shape]) -> Graph<serde_json::Value> {
 /// The name of the graphs.
 pub const NAME: &str = "check.shape";
 
-/// The key of the graph of a seed.
+/// Returns the idempotency key of the graph with this seed.
 #[must_use]
 pub fn key_of(seed: u64) -> String {
     format!("shape-{seed}")
 }
 
-/// Every graph of a shape that has the key of its seed, once all have ended, against what the seed says.
+/// Compares every graph that has the key of its seed with its shape, once all have ended.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn wrong(db: &Db) -> Result<(usize, Violations), ClientError> {
     let graphs: Vec<(Uuid, String)> = sqlx::query_as(
         "select run_id, substr(idempotency_key, 7) from runledger.run where graph is not null and idempotency_key like 'shape-%'",
@@ -194,10 +195,10 @@ pub async fn wrong(db: &Db) -> Result<(usize, Violations), ClientError> {
     Ok((graphs.len(), wrong))
 }
 
-/// What differs of a graph that has ended, and whose last node is its result, from what its shape says.
+/// Compares a terminal graph, whose result is its last node, with its shape.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn judge(
     handle: &GraphHandle<serde_json::Value>,
     shapes: &[Shape],
@@ -217,10 +218,10 @@ pub async fn judge(
     Ok(wrong)
 }
 
-/// What differs of the nodes from what the shape says, and how the graph was to end.
+/// Compares the nodes with the shape, and the end of the graph with `wanted`.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn misended<T: Payload>(
     handle: &GraphHandle<T>,
     shapes: &[Shape],

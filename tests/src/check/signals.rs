@@ -1,4 +1,5 @@
-//! I8: what was sent to a run is taken once, in the order of its name, and none is left where a run waits for it.
+//! I8: a run receives each signal once, in the order of its name, and no run waits for a signal
+//! that has arrived.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,31 +9,35 @@ use uuid::Uuid;
 use super::calls::Told;
 use super::{Event, Facts, Violations, What};
 
-/// A signal that a client has sent. Those of one run and name are sent one after the other, each once the one before was answered or given up.
+/// A signal from a client. A client sends the signals of one run and name one after another: each
+/// once the previous call was answered or given up.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// The run.
     pub run_id: Uuid,
-    /// Its name.
+    /// The name of the signal.
     pub name: &'static str,
-    /// What it says, which no other of this run and name does.
+    /// The value, unique for its run and name.
     pub value: u32,
-    /// What the client was told.
+    /// The answer to the client.
     pub told: Told,
-    /// When, in microseconds since 1970.
+    /// The time, in microseconds since 1970.
     pub at_us: i64,
-    /// Whether the client knew before that the run had ended.
+    /// Whether the client already knew that the run had ended.
     pub is_late: bool,
 }
 
-/// The key of the step that works with a signal, by which the history tells what was taken.
+/// The key of the step that handles a signal. The history shows by it which signals were received.
 #[must_use]
 pub fn heard(name: &str, value: u32) -> String {
     format!("{name}.{value}")
 }
 
-/// What clients were told, and what the bodies of the runs did then: a signal that was acknowledged and not taken by a run that completed, taken twice,
-/// or after a later one; one that nobody has sent; and one that a run was sent after its end.
+/// Compares the answers to clients with what the bodies did.
+///
+/// Finds acknowledged signals that a completed run did not receive, that it received twice, or that
+/// it received after a later one. Also finds signals that no client sent, and signals that were
+/// accepted after the end of their run.
 #[must_use]
 pub fn misheard(sent: &[Sent], events: &[Event], facts: &Facts) -> Violations {
     let completed: BTreeSet<Uuid> =
@@ -67,7 +72,7 @@ pub fn misheard(sent: &[Sent], events: &[Event], facts: &Facts) -> Violations {
                 (Told::Ok | Told::Unknown | Told::RolledBack, _) => {}
             }
             let Some(&at) = keys.first() else { continue };
-            // One of which nothing was heard may have been kept after the next.
+            // An unanswered signal may have been stored after the next one.
             if signal.told == Told::Ok {
                 if at < latest {
                     violations.push(told("was overtaken", signal.value));
@@ -82,7 +87,7 @@ pub fn misheard(sent: &[Sent], events: &[Event], facts: &Facts) -> Violations {
     violations
 }
 
-/// When each step that works with a signal of this name began first, by the signal and the step's key.
+/// Returns when the step for each signal of this name first started, by value and step key.
 fn first_heard<'e>(events: &[&'e Event], name: &str) -> BTreeMap<(u32, &'e str), i64> {
     let mut first = BTreeMap::new();
     for event in events {
@@ -94,7 +99,7 @@ fn first_heard<'e>(events: &[&'e Event], name: &str) -> BTreeMap<(u32, &'e str),
     first
 }
 
-/// Every way in which a signal can be lost, repeated or overtaken.
+/// Finds every lost, repeated or overtaken signal.
 const WRONG: &str = "
 select format('signal %s of `%s` was taken by step `%s` of run %s, which has recorded another value', number, name, taken_by, signal.run_id) as wrong
 from runledger.signal
@@ -134,10 +139,10 @@ select format('run %s waits for a signal `%s` that has come', waiting.run_id, na
 from runledger.waiting
 join runledger.signal on signal.run_id = waiting.run_id and name = any(wait_signals) and taken_by is null";
 
-/// What contradicts the guarantee now.
+/// Returns what contradicts the guarantee now.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn wrong(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(WRONG).fetch_all(connection).await
 }
@@ -147,7 +152,7 @@ mod tests {
     use super::super::facts::Written;
     use super::*;
 
-    /// What is wrong where these signals were sent, and these were taken, one after the other.
+    /// Counts the violations if these signals were sent and these were received, one after another.
     fn n_wrong(sent: &[(u32, Told)], taken: &[&str]) -> usize {
         let run_id = Uuid::now_v7();
         let signal = |&(value, told): &(u32, Told)| Sent {
@@ -186,7 +191,7 @@ mod tests {
         assert_eq!(n_wrong(&[(1, Told::RolledBack), two], &["value.1]", "value.2]"]), 1, "refused");
     }
 
-    /// A run for each way in which the rows can be wrong, named by what is said of it, and one that is right.
+    /// One run for each kind of wrong row, named after the expected finding, and one correct run.
     const ROWS: &str = "
         insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
         select gen_random_uuid(), job, '', 'default', 0, '{}', now()

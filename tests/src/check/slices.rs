@@ -1,4 +1,4 @@
-//! Slices: a run that begins anew goes on where it was.
+//! Slices: a run that continues as new resumes where it was.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,8 @@ use super::{Event, Facts, Violations, What};
 /// How many slices `check.continued` and `check.sliced` have.
 pub const SLICES: u32 = 3;
 
-/// Runs of workflows that began an earlier slice again, or left one out, and runs of jobs that have forgotten a slice whose progress was acknowledged.
+/// Finds workflow runs that began an earlier slice again or skipped one. Also finds job runs that
+/// lost a slice whose progress was acknowledged.
 #[must_use]
 pub fn forgotten(events: &[Event], facts: &Facts) -> Violations {
     let mut of_runs: HashMap<Uuid, Vec<&Event>> = HashMap::new();
@@ -31,7 +32,7 @@ pub fn forgotten(events: &[Event], facts: &Facts) -> Violations {
     violations
 }
 
-/// The steps have the numbers of their slices.
+/// Finds slices that began again or are missing. The key of each step is the number of its slice.
 fn gone_back(run_id: Uuid, events: &[&Event], facts: &Facts) -> Violations {
     let slice_of = |event: &Event| {
         let number = event.key.strip_prefix("check.quick[")?.strip_suffix(']')?;
@@ -39,7 +40,7 @@ fn gone_back(run_id: Uuid, events: &[&Event], facts: &Facts) -> Violations {
     };
     let (mut seen, mut last) = (HashSet::new(), 0);
     let mut violations = Violations::new();
-    // By their numbers: the instants of a server whose clock jumps have no order.
+    // Ordered by claim number: times are useless if the server's clock jumps.
     let mut claims: Vec<&Claim> = facts.claims_of(run_id).collect();
     claims.sort_by_key(|claim| claim.claims);
     for claim in claims {
@@ -57,7 +58,7 @@ fn gone_back(run_id: Uuid, events: &[&Event], facts: &Facts) -> Violations {
     violations
 }
 
-/// The output has the tokens of all that noted its end.
+/// Finds missing slices. The output must contain the token of every slice that noted its end.
 fn unkept(run_id: Uuid, events: &[&Event], output: &str) -> Violations {
     let kept: Vec<Uuid> = serde_json::from_str(output).unwrap_or_default();
     let ended = events.iter().filter(|event| event.what == What::End && !kept.contains(&event.token));

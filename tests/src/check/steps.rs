@@ -1,5 +1,5 @@
-//! I2: a recorded step is not run again, and what is recorded is immutable. I4: the writes of a transactional body commit
-//! once.
+//! I2: a recorded step does not execute again, and its record is immutable. I4: the writes of a
+//! transactional body commit once.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::facts::{Claim, Written};
 use super::{Event, Excuses, Facts, Violations, What};
 
-/// Bodies that began under a claim that came after their step was recorded (I2a).
+/// Finds bodies that started under a claim that came after their step was recorded (I2a).
 #[must_use]
 pub fn repeated(events: &[Event], facts: &Facts) -> Violations {
     let recorded: HashMap<(Uuid, &str), &Written> =
@@ -30,13 +30,16 @@ pub fn repeated(events: &[Event], facts: &Facts) -> Violations {
         .collect()
 }
 
-/// Recorded steps whose code had been given more results than are on record (I2): what it did rests on a record that was lost with a server, as when an
-/// attempt that began on that one writes to the one that was promoted.
+/// Finds recorded steps whose code had received more results than are recorded (I2).
+///
+/// They rely on a record that was lost with a server: for example, when an attempt that began on
+/// the old primary writes to the promoted standby.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn resting_on_nothing(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
-    // A run that was made of another has what that one did in other branches, which its own code was not given.
+    // A run with an origin has steps of the origin's other branches, which its own code did not
+    // receive.
     let rows: Vec<(Uuid, String, i32, i64)> = sqlx::query_as(
         "select run_id, key, seen_len, n_others
         from runledger.step
@@ -52,8 +55,8 @@ pub async fn resting_on_nothing(connection: &mut PgConnection) -> Result<Violati
     Ok(rows.into_iter().map(rests).collect())
 }
 
-/// Bodies that began after another claim had taken their run away (I2c). A schedule whose pauses are all before the guard
-/// allows none; elsewhere a process has an excuse.
+/// Finds bodies that started after another claim had taken their run (I2c). Schedules that pause
+/// only before the guard allow none; elsewhere a process has an excuse.
 #[must_use]
 pub fn stale_starts(events: &[Event], facts: &Facts, excuses: &Excuses) -> Violations {
     late(events, facts, What::Start)
@@ -67,7 +70,7 @@ pub fn stale_starts(events: &[Event], facts: &Facts, excuses: &Excuses) -> Viola
         .collect()
 }
 
-/// What bodies did after another claim had taken their run away, and that claim.
+/// Returns events of bodies after another claim had taken their run, each with that claim.
 pub fn late<'a>(
     events: &'a [Event],
     facts: &'a Facts,
@@ -79,7 +82,8 @@ pub fn late<'a>(
     })
 }
 
-/// Two bodies of one step at the same time, unless one of them is of a process that had an excuse all the while (I2c, I3).
+/// Finds two bodies of one step that ran at the same time (I2c, I3). A process with an excuse for
+/// the whole overlap is exempt.
 #[must_use]
 pub fn unexplained_overlaps(events: &[Event], excuses: &Excuses) -> Violations {
     let mut ends: HashMap<(Uuid, &str, Uuid), i64> = HashMap::new();
@@ -111,10 +115,11 @@ pub fn unexplained_overlaps(events: &[Event], excuses: &Excuses) -> Violations {
     violations
 }
 
-/// Rows of the ledger that are not exactly one for a run that completed or a step that was recorded, and none for any other (I4).
+/// Finds wrong rows of the ledger (I4). A completed run or a recorded step must have exactly one
+/// row, all others none.
 ///
 /// # Errors
-/// When the database does not answer.
+/// If the database does not answer.
 pub async fn not_once(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(
         "select format('`%s` of run %s %s, and has %s rows of the ledger', key, run_id, case when done then 'is done' else 'is not done' end, coalesce(n, 0))
@@ -143,7 +148,8 @@ mod tests {
 
     const SECOND: i64 = 1_000_000;
 
-    /// Two bodies of one step: of a process that lost its run in the seventh second, and of the heir, from the eighth to the twelfth.
+    /// Two bodies of one step: one of a process that lost its run in the 7th second, and one of the
+    /// new owner from the 8th to the 12th.
     fn history(lost_from: i64, lost_until: i64) -> (Vec<Event>, Facts) {
         let [run_id, lost, heir] = [(); 3].map(|()| Uuid::now_v7());
         let body = |token, pid, from: i64, until: i64| {
@@ -176,7 +182,7 @@ mod tests {
         let fixture = Fixture::new().await;
         let mut connection = fixture.db.pool().acquire().await.unwrap();
         Facts::record(&mut connection).await.unwrap();
-        // The name of each run says how many rows it has.
+        // The name of each run says how many ledger rows it has.
         let history = "
             insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at, idempotency_key)
             select gen_random_uuid(), 'check.post', '', 'default', 0, '{}', now(), name

@@ -1,4 +1,4 @@
-//! Both ends of a connection in the hands of the test: what goes in at one is compared with what comes out at the other.
+//! The tests control both ends of a connection and compare what enters with what leaves.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use tokio::io::AsyncReadExt;
@@ -6,10 +6,10 @@ use tokio::io::AsyncReadExt;
 use super::*;
 use crate::{PATIENCE, eventually};
 
-/// A moment in which what has been forwarded against a rule would arrive.
+/// Time in which a wrongly forwarded message would arrive.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// What a client begins with: the version, no parameters.
+/// The startup message of a client: the version, no parameters.
 const STARTUP: &[u8] = &[0, 0, 0, 8, 0, 3, 0, 0];
 
 struct Line {
@@ -20,7 +20,7 @@ struct Line {
 }
 
 impl Line {
-    /// A connection that is past its startup.
+    /// Opens a connection and completes its startup.
     async fn new() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -34,7 +34,7 @@ impl Line {
         Self { proxy, client, server, listener }
     }
 
-    /// Sends a simple statement, and takes it at the server.
+    /// Sends a simple statement and receives it at the server.
     async fn ask(&mut self, statement: &str) {
         self.client.write_all(&simple(statement)).await.unwrap();
         expect(&mut self.server, &simple(statement)).await;
@@ -63,17 +63,17 @@ fn ready() -> Vec<u8> {
     message(wire::READY, b"I")
 }
 
-/// The next bytes are these.
+/// Expects these bytes next.
 async fn expect(stream: &mut TcpStream, bytes: &[u8]) {
     let mut read = vec![0; bytes.len()];
     tokio::time::timeout(PATIENCE, stream.read_exact(&mut read)).await.unwrap().unwrap();
     assert_eq!(read, bytes);
 }
 
-/// All that comes until the connection ends.
+/// Returns everything that arrives until the connection ends.
 async fn until_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut read = Vec::new();
-    // A connection that is reset has ended too.
+    // A reset also ends the connection.
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await.unwrap();
     read
 }
@@ -142,7 +142,7 @@ async fn a_black_hole_swallows_what_was_delayed_before_it() {
         line.client.write_all(&simple("select 1")).await.unwrap();
         eventually(async || line.proxy.count("select 1"), |n| *n == 1).await;
         line.proxy.set(Mode::BlackHole);
-        // A machine that took longer over it has let the message arrive, which shows nothing.
+        // If this took longer than the delay, the message has arrived and the try shows nothing.
         if began.elapsed() < delay {
             break line;
         }

@@ -1,5 +1,6 @@
-//! As much of PostgreSQL's protocol, version 3, as the proxy has to read: where messages begin and end, what a client has asked for, and where a reply
-//! ends. See <https://www.postgresql.org/docs/current/protocol-message-formats.html>.
+//! The part of PostgreSQL's protocol, version 3, that the proxy reads: the bounds of messages, the
+//! client's statements, and the ends of replies. See
+//! <https://www.postgresql.org/docs/current/protocol-message-formats.html>.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,13 +10,13 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Requests for encryption, by TLS and by GSS, in the place of a version.
+/// Requests for TLS and GSS encryption. They stand in the place of the version.
 const ENCRYPTION: [[u8; 4]; 2] = [80_877_103_u32.to_be_bytes(), 80_877_104_u32.to_be_bytes()];
 
-/// What begins a row of a reply.
+/// The kind of a message with a row.
 pub(super) const ROW: u8 = b'D';
 
-/// What ends a reply: the server is ready for the next request.
+/// The kind of the last message of a reply: the server is ready for the next request.
 pub(super) const READY: u8 = b'Z';
 
 /// A connection to a server.
@@ -23,7 +24,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Connects to a server, without encryption.
+/// Connects to a server without encryption.
 pub(super) async fn dial(server: &PgConnectOptions) -> io::Result<Box<dyn Stream>> {
     if let Some(folder) = server.get_socket() {
         let path = folder.join(format!(".s.PGSQL.{}", server.get_port()));
@@ -34,7 +35,8 @@ pub(super) async fn dial(server: &PgConnectOptions) -> io::Result<Box<dyn Stream
     Ok(Box::new(stream))
 }
 
-/// The first message of a client, which has no kind. One that asks for encryption first is told that there is none.
+/// Reads the startup message of a client, which has no kind. Declines requests for encryption
+/// before it.
 pub(super) async fn startup(client: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
     loop {
         let message = read(client, 0).await?;
@@ -45,12 +47,12 @@ pub(super) async fn startup(client: &mut (impl AsyncRead + AsyncWrite + Unpin)) 
     }
 }
 
-/// The next message, with its kind.
+/// Reads the next message, including its kind.
 pub(super) async fn message(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     read(from, 1).await
 }
 
-/// Reads the kind, if there is one, and what the length promises, which counts itself.
+/// Reads the kind, if any, and as many bytes as the length says. The length counts itself.
 async fn read(from: &mut (impl AsyncRead + Unpin), n_kind: usize) -> io::Result<Vec<u8>> {
     let mut message = vec![0; n_kind + 4];
     from.read_exact(&mut message).await?;
@@ -60,7 +62,7 @@ async fn read(from: &mut (impl AsyncRead + Unpin), n_kind: usize) -> io::Result<
     Ok(message)
 }
 
-/// Whether a message of a client ends its request: the server answers it with one reply.
+/// Whether a client's message ends its request. The server sends one reply to each request.
 pub(super) fn ends_request(message: &[u8]) -> bool {
     matches!(message[0], b'Q' | b'S')
 }
@@ -73,9 +75,10 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// The first line of the statement that a message has the server execute, if it does that.
+    /// Returns the first line of the statement that this message executes, if it executes one.
     ///
-    /// `P` prepares a statement under a name, `B` binds it, `E` executes what was bound last, `Q` is a statement by itself.
+    /// `P` prepares a named statement, `B` binds it, `E` executes the one bound last, and `Q` is a
+    /// complete statement.
     pub(super) fn executed(&mut self, message: &[u8]) -> Option<String> {
         let mut words = message[5..].split(|byte| *byte == 0);
         let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -94,7 +97,8 @@ fn first_line(text: &[u8]) -> String {
     String::from_utf8_lossy(text).lines().next().unwrap_or_default().to_owned()
 }
 
-/// `url` with another server: what stands between the user and the database, and what its parameters say of it.
+/// Returns `url` with another server. Keeps the role and the database, and drops the parameters
+/// that describe the server.
 pub(super) fn through(url: &str, server: SocketAddr) -> String {
     let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
     let from = address.rfind('@').map_or_else(|| address.find("://").map_or(0, |at| at + 3), |at| at + 1);

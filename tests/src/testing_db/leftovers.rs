@@ -1,8 +1,9 @@
-//! Drops the databases of tests that have ended, and of test processes that have died: their names carry the process id.
+//! Drops the databases of tests that have ended and of test processes that have died. Their names
+//! contain the process id.
 //!
-//! A thread of each process does it beside the tests. Under a runner that starts a process per test that may not be
-//! enough, because a process of 50 ms drops fewer than it makes: beyond a number that the disk does not mind, making one
-//! database costs dropping two.
+//! In each process, a thread does this beside the tests. That may not be enough under a runner that
+//! starts one process per test: a process of 50 ms drops fewer databases than it creates. Above
+//! [`TOLERATED`] databases, creating one also drops two.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -17,27 +18,28 @@ use super::{AnyError, execute};
 /// Half a gigabyte, at 8 MB each.
 const TOLERATED: usize = 64;
 
-/// More than one, so that the number goes down.
+/// More than one, so that the number of databases falls.
 const DROPPED_PER_MADE: usize = 2;
 
-/// Templates of migrations that have changed since take 8 MB each; those of other branches are wanted again.
+/// Old templates take 8 MB each. Those of other branches are used again.
 const KEPT_TEMPLATES: i64 = 16;
 
-/// The databases that this thread has made. The harness runs each test in a thread of its own, which ends with the test.
+/// The databases that this thread has created. The harness runs each test in its own thread, which
+/// ends with the test.
 struct Made(RefCell<Vec<String>>);
 
 thread_local! {
     static MADE: Made = const { Made(RefCell::new(Vec::new())) };
 }
 
-/// The way to the thread that drops databases.
+/// Sends names to the thread that drops databases.
 static ENDED: OnceLock<Sender<String>> = OnceLock::new();
 
 impl Drop for Made {
     fn drop(&mut self) {
         let Some(ended) = ENDED.get() else { return };
         for name in self.0.take() {
-            // Where that thread has failed, the next process drops it.
+            // If that thread has failed, the next process drops the database.
             let _ = ended.send(name);
         }
     }
@@ -48,8 +50,8 @@ pub(super) fn drop_after_this_thread(name: &str) {
     MADE.with(|made| made.0.borrow_mut().push(name.to_owned()));
 }
 
-/// Starts the thread that drops everything that is left over, then the databases of this process's tests as they end. It
-/// ends with the process, and whatever it has not dropped is left to the next.
+/// Starts the thread that drops all leftovers, then the databases of this process's tests as they
+/// end. The thread ends with the process, and leaves the rest to the next one.
 pub(super) fn sweep_in_background(admin_url: &str, prefix: &str) {
     ENDED.get_or_init(|| {
         let (ended, names) = mpsc::channel();
@@ -67,7 +69,7 @@ pub(super) fn sweep_in_background(admin_url: &str, prefix: &str) {
     });
 }
 
-/// Drops a few if there are too many.
+/// Drops a few databases if there are too many.
 pub(super) async fn relieve(admin: &mut PgConnection, prefix: &str) -> Result<(), AnyError> {
     let names = find(admin, prefix).await?;
     let n_dropped = if names.len() > TOLERATED { DROPPED_PER_MADE } else { 0 };
@@ -75,7 +77,7 @@ pub(super) async fn relieve(admin: &mut PgConnection, prefix: &str) -> Result<()
     Ok(())
 }
 
-/// Drops everything that is left over.
+/// Drops all leftovers.
 pub(super) async fn sweep(admin_url: &str, prefix: &str) -> Result<(), AnyError> {
     let mut admin = PgConnection::connect(admin_url).await?;
     let names = find(&mut admin, prefix).await?;
@@ -83,8 +85,8 @@ pub(super) async fn sweep(admin_url: &str, prefix: &str) -> Result<(), AnyError>
     Ok(admin.close().await?)
 }
 
-/// The databases of dead processes, and all but the newest templates. Each process begins elsewhere in the list, so
-/// that they do not wait for one another.
+/// Returns the databases of dead processes, and all but the newest templates. Each process starts
+/// at another point of the list, so that processes do not wait for one another.
 async fn find(admin: &mut PgConnection, prefix: &str) -> Result<Vec<String>, sqlx::Error> {
     let made = "select datname::text from pg_database where starts_with(datname, $1)";
     let mut names: Vec<String> = sqlx::query_scalar(made).bind(prefix).fetch_all(&mut *admin).await?;
@@ -98,15 +100,15 @@ async fn find(admin: &mut PgConnection, prefix: &str) -> Result<Vec<String>, sql
     Ok(names)
 }
 
-/// Another process may drop the same one in the same moment, which is a failure to one of them and no harm.
+/// Another process may drop the same database at the same time. The failure does no harm.
 async fn drop_all(admin: &mut PgConnection, names: &[String]) {
     for name in names {
         let _ = execute(admin, format!("drop database if exists {name} with (force)")).await;
     }
 }
 
-/// Whether the process that the name tells of has died. An id that another process has now says no, until that has died
-/// too.
+/// Whether the process in the name has died. If another process has its id now, the database waits
+/// until that one has died too.
 pub(super) fn is_left_over(name: &str, prefix: &str) -> bool {
     let pid = name.strip_prefix(prefix).and_then(|rest| rest.split('_').next());
     let Some(pid) = pid.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw) else { return false };

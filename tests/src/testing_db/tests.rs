@@ -28,7 +28,7 @@ async fn a_sweep_drops_the_databases_of_dead_processes_and_no_other() {
     let ours = TestDb::new("nothing", async |_: &str| Ok::<(), sqlx::Error>(())).await;
     let host = Host::get().await.unwrap();
     let mut admin = PgConnection::connect(&host.admin_url).await.unwrap();
-    // No process has so high an id.
+    // No process has an id this high.
     let dead = format!("{}2147483646_{:x}_0", host.prefix, std::process::id());
     execute(&mut admin, format!("create database {dead} template template0")).await.unwrap();
     sweep(&host.admin_url, &host.prefix).await.unwrap();

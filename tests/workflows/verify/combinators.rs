@@ -1,4 +1,4 @@
-//! Maps, branches, races, marks, signals, transactions, sagas and what is published.
+//! Maps, branches, races, markers, signals, transactions, sagas and published states.
 
 use runledger::Job;
 use runledger::prelude::*;
@@ -16,7 +16,7 @@ async fn tx(wf: &Wf, name: &str, n: u64) -> Result<u64> {
         .await?)
 }
 
-/// Two steps of a saga of which the first to end counts, and what both did taken back.
+/// A race between two steps of a saga, and the compensation of both.
 async fn undone_after_a_race<J: Job>(wf: &Wf, undo: impl Fn(u64) -> Call<J> + Send + Sync) -> Result<()> {
     let saga = wf.saga();
     wf.race([1, 2].map(|n| saga.run(add(n, 1), |n| undo(*n)))).await?;

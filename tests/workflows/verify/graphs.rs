@@ -5,7 +5,7 @@ use runledger::prelude::*;
 
 use super::stage::{Case, Expected, asleep, by_name, changes, definition, lost, one};
 
-/// Nodes without an order, none of which ends; the result is what the first gives.
+/// Independent nodes that never end. The result is the output of the first.
 fn of(name: &str, nodes: &[u64]) -> Graph<u64> {
     let mut graph = Graph::new(name);
     let calls: Vec<_> = nodes.iter().map(|n| graph.call(lost(*n).key(*n))).collect();

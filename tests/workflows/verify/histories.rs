@@ -1,4 +1,4 @@
-//! Records of runs as files, replayed without a database.
+//! Histories of runs as files, replayed without a database.
 
 use runledger::prelude::*;
 use runledger::{ClientError, History, Verdict, assert_replays};

@@ -131,7 +131,7 @@ mod table {
     }
 }
 
-/// Nobody serves it, so that its run stays queued with the input of the old code.
+/// No worker serves it, so its run stays queued with the input of the old code.
 mod job_before {
     use runledger::prelude::*;
 
@@ -202,7 +202,7 @@ pub fn cases() -> Vec<Case> {
             Some(definition(job_after::after_too)),
         ),
         Case {
-            // By its name it would be a run of the new one.
+            // A call by name would start a run of the new job.
             call: |_| renamed::before().into(),
             ..case(
                 "a_workflow_renamed_with_an_alias",

@@ -163,7 +163,7 @@ async fn map_node_whose_items_do_not_fit_the_program_is_found() {
     for (definitions, n_runs, what) in [
         (jobs![changed::renamed::counts].to_vec(), 2, "missing argument `count`"),
         (jobs![changed::wider::counts].to_vec(), 2, "missing argument `by`"),
-        // The node behind the gate has no list yet.
+        // The second node's list does not exist yet, because the node depends on a gate.
         (jobs![changed::counts].to_vec(), 1, "the value at `$.n` does not fit"),
     ] {
         let verification = verified(&db, definitions).await;

@@ -1,4 +1,4 @@
-//! Steps side by side, one after the other, and in another order.
+//! Concurrent steps, sequential steps, and reordered steps.
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::stage::{Case, Expected, add, asleep, by_name, changes, definition, gate, one};
 
-/// A step whose result comes after what the code releases.
+/// A step whose result comes after the result of [`early`].
 async fn late(wf: &Wf, name: &str) -> Result<u64> {
     let gate = gate(wf);
     let step = wf.step(name, move || {

@@ -1,4 +1,4 @@
-//! Types of what is recorded.
+//! Types of recorded outputs.
 
 use runledger::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What `verify` reads, and what it leaves alone.
+//! The runs that `verify` reads, and those that it skips.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -68,7 +68,7 @@ async fn runs_in_every_state_but_ended_are_looked_at() {
         stage::await_parked(&db, run.id(), 1).await;
         runs.push(run);
     }
-    // The worker still has one in hand; another is queued, and one is blocked by hand.
+    // The worker still executes one run, another is queued, and one is blocked by hand.
     let running = stands_anywhere("blocked".to_owned()).enqueue(&db).await.unwrap();
     until(&db, running.id(), |info| info.state == RunState::Running).await;
     stands_anywhere("queued".to_owned()).queue("verify.nobody").enqueue(&db).await.unwrap();

@@ -1,4 +1,4 @@
-//! Runs of old code that stop in the middle, and what is expected of the new.
+//! Runs that old code stopped in the middle, and the expected verdicts for new code.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,26 +17,25 @@ use uuid::Uuid;
 /// Longer than any test.
 pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A change of a workflow, and what becomes of a run that the old code has brought to its place of rest.
+/// A change of a workflow, and the expectation for a run that the old code has parked.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: &'static str,
     pub expected: Expected,
     pub input: Value,
-    /// The call of the old code.
     pub call: fn(&Case) -> AnyCall,
     pub old: &'static Definition,
-    /// None where the job is gone.
+    /// `None` if the job was removed.
     pub new: Option<&'static Definition>,
 }
 
-/// What is expected of `verify`.
+/// The expected verdict of `verify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     Fine,
-    /// At this step, in a message that says this.
+    /// The run breaks at this step, with a message that contains this text.
     Breaks(&'static str, &'static str),
-    /// At this path.
+    /// The value at this path does not decode.
     Undecodable(&'static str),
     NoCode,
     NoVersion,
@@ -60,7 +59,7 @@ impl Expected {
         }
     }
 
-    /// Whether a worker with the new code lets the run go no further.
+    /// Whether a worker with the new code blocks the run.
     pub fn blocks(&self) -> bool {
         match self {
             Self::Breaks(..) | Self::Undecodable(_) => true,
@@ -69,7 +68,8 @@ impl Expected {
     }
 }
 
-/// A table of changes: the same function twice, the old and the new one, and what is expected of a run with this input.
+/// A table of changes. Each has the old and the new function, the input of the run, and the
+/// expectation.
 macro_rules! changes {
     ($(
         $case:ident($input:tt) $expected:ident $(($($word:literal),+))?
@@ -105,7 +105,7 @@ macro_rules! changes {
 }
 pub(super) use changes;
 
-/// A call by the name of the case, which both codes have, in the version of the old one.
+/// Calls the case by its name, which both codes have, in the version of the old one.
 pub fn by_name(case: &Case) -> AnyCall {
     AnyCall::by_name(case.name, &case.input).version(case.old.code_version())
 }
@@ -120,13 +120,13 @@ pub async fn add(a: u64, b: u64) -> Result<u64> {
     Ok(a + b)
 }
 
-/// A child that never ends, since nobody serves its queue.
+/// A child that never ends, because no worker serves its queue.
 #[job(queue = "verify.nobody")]
 pub async fn lost(n: u64) -> Result<u64> {
     Ok(n)
 }
 
-/// Another one.
+/// Another child that never ends.
 #[job(queue = "verify.nobody")]
 pub async fn missing(n: u64) -> Result<u64> {
     Ok(n)
@@ -138,13 +138,13 @@ pub async fn quick(n: u64) -> Result<u64> {
     Ok(n)
 }
 
-/// As the id of a run, its output is any text.
+/// Returns a text. The start of a child records the id of its run, which decodes as a text too.
 #[job]
 pub async fn named(n: u64) -> Result<String> {
     Ok(format!("number {n}"))
 }
 
-/// From 90 on it stays in its body; the others end at once.
+/// Never ends from 90 on. Lower numbers end at once.
 #[job]
 pub async fn stuck(n: u64, #[inject] context: &Context) -> Result<u64> {
     if n >= 90 {
@@ -154,7 +154,6 @@ pub async fn stuck(n: u64, #[inject] context: &Context) -> Result<u64> {
     Ok(n)
 }
 
-/// Sends its own run a signal.
 #[job]
 pub async fn signals(n: u64, #[inject] context: &Context, #[inject] db: &Db) -> Result<u64> {
     db.signal(context.run_id(), "go", &n).await?;
@@ -170,7 +169,7 @@ pub async fn one(wf: &Wf, name: &str) -> Result<u64> {
     Ok(wf.step(name, || async { Ok::<u64, Error>(1) }).await?)
 }
 
-/// Rests for good: where the old code ends.
+/// Sleeps for a day. The old code stops here.
 pub async fn asleep(wf: &Wf) -> Result<u64> {
     wf.sleep(DAY).await?;
     Ok(0)
@@ -178,18 +177,18 @@ pub async fn asleep(wf: &Wf) -> Result<u64> {
 
 static GATES: LazyLock<Mutex<HashMap<Uuid, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
 
-/// A gate of a run, closed at first.
+/// Returns the gate of a run, which is closed at first.
 pub fn gate(wf: &Wf) -> Arc<Semaphore> {
     gate_of(wf.run_id())
 }
 
-/// The same by the id of the run.
+/// As [`gate`], by the id of the run.
 pub fn gate_of(run_id: Uuid) -> Arc<Semaphore> {
     let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
     Arc::clone(gates.entry(run_id).or_insert_with(|| Arc::new(Semaphore::new(0))))
 }
 
-/// A step that stays in its body, so that it is not recorded; `park_all` waits until it is there.
+/// A step whose body never ends, so that it is not recorded. `park_all` waits until the body runs.
 pub fn held(wf: &Wf, name: &str) -> impl Future<Output = Result<u64>> {
     let gate = gate(wf);
     let step = wf.step(name, move || {
@@ -212,7 +211,7 @@ async fn is_parked(db: &Db, run_id: Uuid, claims: i32) -> bool {
     scalar::<bool>(db, &parked).await || (claims == 1 && is_held())
 }
 
-/// Waits until a run rests for the so manieth time.
+/// Waits until a run is parked after this number of claims.
 pub async fn await_parked(db: &Db, run_id: Uuid, claims: i32) {
     let parked = async || {
         let info = db.run(run_id).await.unwrap();
@@ -226,7 +225,7 @@ pub async fn worker(db: &Db, definitions: impl Iterator<Item = &'static Definiti
     app.provide(db.clone()).timings(Timings::FAST).drain(Duration::ZERO).start().await.unwrap()
 }
 
-/// Lets the old code of each case run to its place of rest.
+/// Runs the old code of each case until its run is parked.
 pub async fn park_all<'a>(db: &Db, cases: &'a [Case]) -> Vec<(&'a Case, Uuid)> {
     let calls = cases.iter().map(|case| (case.call)(case));
     let submitted = runledger::enqueue_all(calls, db).await.unwrap();
@@ -253,7 +252,7 @@ pub async fn wake_all(db: &Db) {
     .await;
 }
 
-/// Every row of ours, as text.
+/// Returns all rows of the engine as text.
 pub async fn everything(db: &Db) -> String {
     let tables = ["run", "ready", "lease", "waiting", "outcome", "step", "attempt", "cancel", "watch"];
     let mut text = String::new();

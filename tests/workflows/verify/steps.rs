@@ -1,11 +1,11 @@
-//! Steps that come, go and change their names.
+//! Added, removed and renamed steps.
 
 use runledger::prelude::*;
 use runledger::{Definition, Graph, Job};
 
 use super::stage::{Case, Expected, add, asleep, by_name, changes, definition, held, one};
 
-/// Two steps, as a helper.
+/// A helper with two steps.
 async fn both(wf: &Wf) -> Result<u64> {
     Ok(one(wf, "a").await? + one(wf, "b").await?)
 }

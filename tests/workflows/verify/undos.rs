@@ -1,4 +1,5 @@
-//! What steps did and can be taken back: the jobs of the recorded calls, in runs that go on and in runs that are being undone.
+//! Compensations: the jobs of the recorded calls, in runs that continue and in runs that
+//! compensate.
 
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, History, RunState, Verdict, assert_replays};
@@ -8,12 +9,12 @@ use runledger_tests::{Fixture, eventually};
 use super::stage::{self, Case, Expected, add, asleep, by_name, changes, definition, held, quick};
 use super::steps::renamed;
 
-/// The jobs that take back what was done, as they were.
+/// The old jobs of compensations.
 mod before {
     use super::stage;
     use runledger::prelude::*;
 
-    /// A job that takes a number.
+    /// Defines jobs with one number as their parameter.
     macro_rules! jobs_of_a_number {
         ($($function:ident $name:literal)*) => {
             $(#[job(name = $name)]
@@ -36,7 +37,7 @@ mod before {
         grown "verify.unbook.grown"
     }
 
-    /// A job that stays in its body, so that what it takes back is not taken back yet.
+    /// Defines jobs that never end, so that a step stays uncompensated.
     macro_rules! jobs_that_hang {
         ($($function:ident $name:literal)*) => {
             $(#[job(name = $name)]
@@ -54,7 +55,7 @@ mod before {
     }
 }
 
-/// The same as they are now.
+/// The new jobs of compensations.
 mod after {
     use super::asleep;
     use runledger::prelude::*;
@@ -134,7 +135,7 @@ pub fn before() -> impl Iterator<Item = &'static runledger::Definition> {
     .into_iter()
 }
 
-/// Those of the new code.
+/// The jobs of the new code.
 pub fn after() -> impl Iterator<Item = &'static runledger::Definition> {
     use after::{
         accepted, aliased, grown, hanging, hanging_retyped, kept, moved, needing_more, newer, retyped,
@@ -156,7 +157,7 @@ pub fn after() -> impl Iterator<Item = &'static runledger::Definition> {
     .into_iter()
 }
 
-// With the new code each of them fails where it goes on, and is undone.
+// With the new code, each run fails where it continues, and compensates.
 changes! {
     an_undo_of_the_same_job({}) Fine
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::kept(*n)).await?; held(wf, "c").await }
@@ -251,7 +252,8 @@ changes! {
     }
 }
 
-/// That a run of this case, with the new code, is undone and ends, or is parked in its undo.
+/// Checks that a run of this case compensates and fails with the new code, or is parked as it
+/// compensates.
 pub async fn assert_undone_or_parked(db: &Db, case: &Case, run_id: uuid::Uuid) {
     let state = async || db.run(run_id).await.unwrap();
     let info = eventually(state, |info| matches!(info.state, RunState::Blocked | RunState::Failed)).await;
@@ -264,7 +266,7 @@ pub async fn assert_undone_or_parked(db: &Db, case: &Case, run_id: uuid::Uuid) {
     }
 }
 
-/// A car and a room that can be taken back, and then what `then` says.
+/// A workflow that books a car and a room with compensations, and then ends as `then` says.
 macro_rules! books {
     ($code:ident $step:literal $unroom:literal ($room:ty) $undo:expr) => {
         mod $code {
@@ -297,7 +299,7 @@ macro_rules! books {
         }
     };
 }
-/// All jobs of such code.
+/// All jobs of one variant.
 macro_rules! of {
     ($code:ident) => {
         jobs![$code::books, $code::uncar, $code::unroom, add, quick]

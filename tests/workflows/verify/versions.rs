@@ -1,4 +1,4 @@
-//! Versions: runs of the first, and code of a later one.
+//! Versions: runs of the first version, and code of a later one.
 
 use runledger::prelude::*;
 

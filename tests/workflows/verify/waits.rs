@@ -1,4 +1,4 @@
-//! Sleeps, children, and steps between their tries.
+//! Sleeps, children, and steps between attempts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A module of the function's own name, re-exported by its parent.
+//! A module with the name of its function, re-exported by its parent.
 
 use ::runledger::{Error, Result, Tx, Wf, job, workflow};
 use ::std::prelude::rust_2024::*;
@@ -10,10 +10,10 @@ pub struct Order {
     pub cents: i64,
 }
 
-/// Where the money is taken.
+/// A payment gateway.
 #[derive(Debug, Default)]
 pub struct Gateway {
-    /// What it answers.
+    /// The prefix of its answers.
     pub prefix: String,
 }
 

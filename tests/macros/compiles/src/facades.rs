@@ -1,4 +1,4 @@
-//! A crate that reaches `runledger` only through another one.
+//! A crate that uses `runledger` only through another one.
 
 use ::facade::ledger::{Error, Result, Wf, job, workflow};
 use ::std::prelude::rust_2024::*;

@@ -62,7 +62,7 @@ pub async fn into(call: u32) -> Result<u32> {
     Ok(call)
 }
 
-/// Twelve are allowed.
+/// Twelve parameters, the maximum.
 #[job(name = "a")]
 #[expect(
     clippy::many_single_char_names,
@@ -86,7 +86,7 @@ pub async fn twelve(
     Ok([a, b, c, d, e, f, g, h, i, j, k, l].into_iter().map(u32::from).sum())
 }
 
-/// Its name in its own body is that of the function that callers see.
+/// In its own body, its name means the function that callers see.
 #[job]
 pub async fn again(left: u32, #[inject] step: &u32) -> Result<u32> {
     let next: Call<_> = again(left - step);

@@ -1,5 +1,5 @@
-//! Definitions that must compile without a warning under the strictest lints, without the prelude and without an import
-//! that generated code could lean on.
+//! Definitions that must compile without a warning under the strictest lints, without the prelude,
+//! and without imports on which generated code could depend.
 #![deny(warnings, missing_docs, clippy::pedantic, clippy::nursery, unused_qualifications, unreachable_pub)]
 #![deny(missing_debug_implementations, missing_copy_implementations, elided_lifetimes_in_paths)]
 #![no_implicit_prelude]

@@ -1,4 +1,4 @@
-//! Every way in which an argument may be borrowed, absent or have a default.
+//! All ways in which an argument may be borrowed, absent or have a default.
 
 use ::runledger::{Result, job};
 use ::std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Bodies that replay alike however much they look as if they did not, and what `allow(…)` lets pass.
+//! Bodies that only look nondeterministic, and bodies that `allow(…)` permits.
 
 use ::runledger::{Error, Result, Wf, job, workflow};
 use ::std::collections::HashMap;
@@ -6,7 +6,7 @@ use ::std::prelude::rust_2024::*;
 use ::std::time::{Duration, Instant, SystemTime};
 use ::tokio::{join, select};
 
-/// What a workflow may name as it likes.
+/// Harmless functions with suspicious names.
 async fn sleep(wf: &Wf, seconds: u64) -> Result<()> {
     Ok(wf.sleep(Duration::from_secs(seconds)).await?)
 }
@@ -36,7 +36,7 @@ impl Set {
     }
 }
 
-/// Whatever is in a step may differ when it runs again: it is recorded.
+/// Code in a step may differ between executions, because its output is recorded.
 #[workflow(name = "replays.steps")]
 pub async fn steps(wf: &Wf, path: String) -> Result<u64> {
     let read = wf.step("read", || async { Ok::<_, Error>(::std::fs::read(&path)?.len()) });
@@ -58,7 +58,7 @@ pub async fn steps(wf: &Wf, path: String) -> Result<u64> {
     Ok(size + sum + u64::from(at?.1) + u64::try_from(read?).unwrap_or_default())
 }
 
-/// Names alone say little, and what they say in texts and attributes is nothing.
+/// A name alone proves little. Names in texts and attributes do not count.
 #[workflow(name = "replays.names")]
 pub async fn names(wf: &Wf, began: SystemTime) -> Result<u64> {
     use ::std::fs::File;
@@ -74,7 +74,7 @@ pub async fn names(wf: &Wf, began: SystemTime) -> Result<u64> {
     Ok(value + wf.run(open(text)).await?)
 }
 
-/// What only steps call may do anything, wherever it is written.
+/// Helpers that only steps call may do anything, wherever they are defined.
 #[workflow(name = "replays.helpers")]
 pub async fn helpers(wf: &Wf, path: String, due: SystemTime) -> Result<u64> {
     fn read(path: &str) -> ::std::io::Result<u64> {
@@ -91,7 +91,7 @@ pub async fn helpers(wf: &Wf, path: String, due: SystemTime) -> Result<u64> {
     };
     let length = wf.step("read", || async { Ok::<_, Error>(read(&path)?) }).await?;
     let is_late = wf.step("late", || async { Ok::<_, Error>(age(due) || home()) }).await?;
-    // The order of a map is nothing where the sum alone decides, and branches are counted apart.
+    // The order of a map does not matter to a sum, and each branch has its own key.
     let counts: HashMap<String, u64> = path.split('/').map(|part| (part.to_owned(), 1)).collect();
     let mut sum = counts.values().sum::<u64>();
     let mut parts = Vec::new();
@@ -106,7 +106,7 @@ pub async fn helpers(wf: &Wf, path: String, due: SystemTime) -> Result<u64> {
     Ok(sum + length)
 }
 
-/// The visible exception.
+/// Permitted by an explicit `allow`.
 #[workflow(allow(wall_clock, sleep), name = "replays.excused")]
 pub async fn excused(wf: &Wf, pause: Duration) -> Result<()> {
     let began = Instant::now();

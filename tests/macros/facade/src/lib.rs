@@ -1,3 +1,3 @@
-//! A crate that offers `runledger` to others under a name of its own.
+//! A crate that re-exports `runledger` under another name.
 
 pub use runledger as ledger;

@@ -1,10 +1,11 @@
-//! Shows that the checks of the guarantees can fail: builds the workspace with one deliberate defect at a
-//! time, and expects the tests for that defect to fail.
+//! Shows that the checks of the guarantees can fail. Builds the workspace with one deliberate
+//! defect at a time and expects the tests for that defect to fail.
 //!
-//! The defects are planted in a copy of the sources in `<target>/mutants`, with its own target folder there, so
-//! that a second call is fast. Every replacement must match exactly once, and the tests must pass in the sources
-//! themselves; otherwise the result would mean nothing. A panic counts, of an assertion, of
-//! an `unwrap`, or of a wait of the test that ends in vain. A test that returns an error, or that this program has to end, shows nothing.
+//! The defects go into a copy of the sources in `<target>/mutants`. The copy has its own target
+//! folder, so a second call is fast. Every replacement must match exactly once, and the tests must
+//! pass in the original sources; otherwise the result means nothing. A mutant is caught if an
+//! assertion or an `unwrap` panics, or if a wait in the test reaches its limit. A test that returns
+//! an error, or that this program has to kill, shows nothing.
 
 mod catalogue;
 mod mutant;
@@ -26,7 +27,7 @@ use workspace::{Tested, Workspace};
 #[derive(Parser)]
 #[command(name = "mutants")]
 struct Cli {
-    /// All mutants, where nothing is given
+    /// Without a command, run all mutants
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -40,7 +41,7 @@ enum Command {
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Run as many mutants as are wanted; a text, such as a commit, chooses them
+    /// Run a number of mutants; a text, such as a commit hash, chooses them
     Some {
         number: usize,
         #[arg(value_name = "TEXT")]
@@ -84,7 +85,7 @@ fn every() -> impl Iterator<Item = &'static Mutant> {
     MUTANTS.iter().chain(REQUESTS)
 }
 
-/// Every mutant, with the tests that must find it.
+/// Prints every mutant and the tests that must find it.
 fn list() -> Result<ExitCode> {
     for mutant in every() {
         say(&format!("{:<28} {}", mutant.name, mutant.tests.join(", ")))?;

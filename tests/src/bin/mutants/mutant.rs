@@ -1,11 +1,11 @@
-//! What a defect is: replacements in the sources, and the tests that must find it.
+//! A mutant: replacements in the sources, and the tests that must find the defect.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-/// One replacement of text, which matches exactly once.
+/// A text replacement. The old text matches exactly once.
 pub struct Edit {
     pub file: &'static str,
     pub old: &'static str,
@@ -29,7 +29,7 @@ pub fn program(test: &'static str) -> (&'static str, &'static str) {
 const PROGRAMS: &[&str] = &["checks", "codec", "graphs", "it", "kit", "workflows"];
 
 impl Mutant {
-    /// Whether it can still be put into these sources, and its tests are there: what it names moves as the code does.
+    /// Fails if a replacement no longer matches the sources or a test no longer exists.
     pub fn check(&self, root: &Path) -> Result<()> {
         let name = self.name;
         let read = |file: &str| {

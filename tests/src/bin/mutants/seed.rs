@@ -1,4 +1,4 @@
-//! Reuses the dependencies that the workspace has built, so that the copy builds only the workspace.
+//! Reuses the dependencies that the workspace has built. The copy then builds only the workspace.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -9,8 +9,8 @@ use anyhow::Result;
 /// A path in the `.d` file of a registry dependency. No mutant changes such a file.
 const REGISTRY: &str = "/registry/src/";
 
-/// Links the artifacts of dependencies from one target folder to a new one. Skips the workspace's own
-/// artifacts.
+/// Links the artifacts of dependencies from one target folder to a new one. Skips the workspace's
+/// own artifacts.
 pub fn take_over(built: &Path, fresh: &Path) -> Result<()> {
     if fresh.exists() || !built.join("deps").exists() {
         return Ok(());
@@ -49,8 +49,8 @@ fn unit(artifact: &str) -> &str {
     }
 }
 
-/// Keeps modification times, because cargo compares them. Copies instead of links, because cargo changes
-/// these files.
+/// Keeps modification times, because cargo compares them. Copies instead of links, because cargo
+/// changes these files.
 fn copy_all(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

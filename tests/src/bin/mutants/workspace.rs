@@ -1,4 +1,4 @@
-//! The sources, the copy of them that the mutants are applied to, and the tests that run in either.
+//! The sources, their copy with a mutant, and the tests that run in either.
 
 use std::fs;
 use std::io::Read;
@@ -15,44 +15,46 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::mutant::{Edit, Mutant, program};
 use super::seed;
 
-/// A mutant may hang, which says nothing of the checks: a test whose mutant does has a bound of its own, and fails there. No test takes longer than
-/// this, however slow the machine.
+/// Limit for one test with a mutant. No test takes longer, even on a slow machine.
+///
+/// A hang says nothing about the checks. A test whose mutant can hang has its own, shorter limit.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How long a test waits for what a mutant may keep from coming. The tests pass with it in the sources themselves.
+/// Limit for one wait inside a test, because a mutant may prevent the awaited event. The tests also
+/// pass with this limit in the original sources.
 const WAITS: Duration = Duration::from_secs(30);
 
-/// What is not copied: results of builds, history, and folders that hold no sources.
+/// Folders that are not copied: build results, history, and folders without sources.
 const LEFT_OUT: &[&str] = &["target", ".git", "node_modules"];
 
-/// How a test ended.
+/// The result of a test.
 pub enum Tested {
-    /// It passed.
+    /// The test passed.
     Green,
-    /// An assertion of it failed, and this is the first line that says which.
+    /// An assertion failed. Holds the first line of its message.
     Red(String),
-    /// It gave an error, or ended in another way that no assertion of it foresees.
+    /// The test returned an error, or ended in another way without a failed assertion.
     Broken(String),
-    /// It had not ended after so long.
+    /// The test did not end within this time.
     Hung(Duration),
 }
 
-/// The sources, or the copy.
+/// The original sources or their copy.
 pub struct Workspace {
     source: PathBuf,
     target: PathBuf,
-    /// Whether a build compiles only the functions that a mutant changes.
+    /// Whether builds are incremental: they then compile only the functions that a mutant changes.
     is_incremental: bool,
 }
 
-/// A mutant that is in the copy until this is dropped.
+/// A mutant in the copy. Dropping this value restores the copy.
 pub struct Applied<'a> {
     workspace: &'a Workspace,
     originals: Vec<(&'static str, String)>,
 }
 
 impl Workspace {
-    /// The sources.
+    /// Returns the original sources.
     pub fn origin() -> Result<Self> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
@@ -63,7 +65,8 @@ impl Workspace {
         Ok(Self { source, target, is_incremental: false })
     }
 
-    /// Brings the copy up to date. A file that has not changed keeps its date, so that it is not built again.
+    /// Updates the copy. An unchanged file keeps its modification time, so cargo does not rebuild
+    /// it.
     pub fn copy(&self) -> Result<Self> {
         let root = self.target.join("mutants");
         let copy = Self { source: root.join("source"), target: root.join("target"), is_incremental: true };
@@ -73,12 +76,12 @@ impl Workspace {
         Ok(copy)
     }
 
-    /// Whether the mutant fits the sources: see [`Mutant::check`].
+    /// Checks that the mutant fits the sources: see [`Mutant::check`].
     pub fn check(&self, mutant: &Mutant) -> Result<()> {
         mutant.check(&self.source)
     }
 
-    /// Applies a mutant that has been checked.
+    /// Applies a checked mutant.
     pub fn apply(&self, mutant: &Mutant) -> Result<Applied<'_>> {
         let mut applied = Applied { workspace: self, originals: Vec::new() };
         for Edit { file, old, new } in mutant.edits {
@@ -116,7 +119,7 @@ impl Workspace {
         let mut out = child.stdout.take().context("cargo has no output")?;
         let reader = thread::spawn(move || {
             let mut text = String::new();
-            // What is not text is not the reason of a failure.
+            // Output that is not UTF-8 does not explain a failure.
             let _ = out.read_to_string(&mut text);
             text
         });
@@ -126,7 +129,7 @@ impl Workspace {
                 break status;
             }
             if began.elapsed() > PATIENCE {
-                // Cargo and the test; the test's own processes end with their input.
+                // Kills cargo and the test. The processes of the test stop when their input ends.
                 let group =
                     Pid::from_raw(i32::try_from(child.id())?).context("no process has the number 0")?;
                 kill_process_group(group, Signal::KILL)?;
@@ -157,15 +160,15 @@ impl Workspace {
 
 impl Drop for Applied<'_> {
     fn drop(&mut self) {
-        // The newest first: several may be of one file.
+        // Newest first, because several edits may change one file.
         for (file, text) in self.originals.iter().rev() {
-            // A copy that cannot be restored differs from its origin, which the next call mends.
+            // If this fails, the copy differs from its origin. The next call of `copy` repairs it.
             let _ = fs::write(self.workspace.source.join(file), text);
         }
     }
 }
 
-/// How a test failed: with the first lines after a panic's own, or the error that it returned.
+/// Explains how a test failed: by the first lines after a panic, or by the error that it returned.
 fn failed(output: &str) -> Tested {
     let short = |line: &str| line.chars().take(200).collect::<String>();
     let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -197,7 +200,7 @@ fn copy_changed(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Deletes what the origin no longer has.
+/// Deletes files that the origin no longer has.
 fn remove_strangers(copy: &Path, origin: &Path) -> Result<()> {
     for entry in fs::read_dir(copy)? {
         let entry = entry?;
