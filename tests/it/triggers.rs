@@ -1,5 +1,5 @@
-//! What an operator does to the engine's tables concerns the runs that it does it to: triggers that fail with the error of
-//! another server, and locked rows.
+//! An operator's change to the engine's tables affects only the changed runs: triggers that fail
+//! with the error of another server, and locked rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use crate::limits::Heard;
 
-/// Codes that a foreign table can pass on, and that the server itself gives for its own locks, limits and end, for a full
-/// disk and too few connections, while it is read-only, and for conflicts of transactions.
+/// Codes that a foreign table can pass on. The server itself uses them for its own locks, limits
+/// and shutdown, for a full disk or too few connections, while it is read-only, and for conflicts.
 const CODES: [&str; 11] =
     ["55P03", "57014", "25P03", "08006", "57P01", "58030", "53100", "53300", "25006", "40001", "40P01"];
 
-/// One code of each class: an outage, a server that writes nothing, and a conflict.
+/// One code of each class: an outage, a read-only server, and a conflict.
 const ONE_OF_EACH: [&str; 3] = ["58030", "25006", "40001"];
 
 #[job]
@@ -28,7 +28,7 @@ async fn triggers_says(word: String) -> Result<String> {
     Ok(word)
 }
 
-/// Leaves all runs that are ready to a worker that does not exist.
+/// Leases all ready runs to a worker that does not exist.
 const ORPHANS: &str = "with taken as (delete from runledger.ready returning run_id)
     insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
     select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
@@ -37,12 +37,12 @@ fn ids<J: Job>(runs: &[RunHandle<J>]) -> Vec<Uuid> {
     runs.iter().map(RunHandle::id).collect()
 }
 
-/// Refuses the rows of these runs in `table` with this code, for as long as they are in `poison`.
+/// Refuses rows of these runs in `table` with this code, while the runs are in `poison`.
 async fn refuse(db: &Db, table: &str, code: &str, runs: &[Uuid]) {
     poison(db, table, &format!("raise exception 'elsewhere' using errcode = '{code}'"), runs).await;
 }
 
-/// Does something for the rows of these runs in `table`, for as long as they are in `poison`.
+/// Executes a statement for rows of these runs in `table`, while the runs are in `poison`.
 async fn poison(db: &Db, table: &str, statement: &str, runs: &[Uuid]) {
     let runs: Vec<String> = runs.iter().map(|run_id| format!("('{run_id}')")).collect();
     let trigger = format!(
@@ -92,7 +92,7 @@ async fn orphans_that_a_trigger_refuses_to_queue_hold_no_other() {
             runs.push(triggers_says("back".into()).enqueue(&db).await.unwrap());
         }
         execute(&db, ORPHANS).await;
-        // Two in a row: nobody may take that for a locked table.
+        // Two in a row must not look like a locked table.
         refuse(&db, "ready", code, &ids(&runs[1..3])).await;
         let worker = worker(&db, jobs![triggers_says]).await;
         for run in [&runs[0], &runs[3], &runs[4], &runs[5]] {
@@ -400,6 +400,27 @@ async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn child_whose_waiting_parent_a_session_locks_ends_in_its_transaction() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let door = Door(Arc::new(Semaphore::new(0)));
+    let app = App::new(db.clone())
+        .with(jobs![triggers_waits_for_its_child, triggers_ends_its_transaction_when_told])
+        .provide(door.clone());
+    let worker = app.timings(Timings::FAST).idle_residency(Duration::ZERO).start().await.unwrap();
+    let parent = triggers_waits_for_its_child(true).enqueue(&db).await.unwrap();
+    until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+    let mut operator = db.begin().await.unwrap();
+    let lock = "select from runledger.waiting for update";
+    sqlx::query(lock).execute(&mut *operator).await.unwrap();
+    door.0.add_permits(1);
+    let ended = "select count(*) from runledger.outcome where state = 'completed'";
+    eventually(async || scalar::<i64>(&db, ended).await, |n_ended| *n_ended == 1).await;
+    operator.rollback().await.unwrap();
+    soon(parent.result()).await.unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn child_whose_parent_a_trigger_refuses_to_queue_can_be_cancelled() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![triggers_waits_for_its_child]).timings(Timings::FAST);
@@ -414,7 +435,7 @@ async fn child_whose_parent_a_trigger_refuses_to_queue_can_be_cancelled() {
     worker.stop().await;
 }
 
-/// At the default timings: only a call that passes all of them comes to the others in time.
+/// With the default timings, only a call that passes all refused runs reaches the others in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_orphans_that_a_foreign_server_refuses_hold_no_other() {
     join_all(["25006", "53100"].map(async |code| {
@@ -435,7 +456,7 @@ async fn many_orphans_that_a_foreign_server_refuses_hold_no_other() {
     .await;
 }
 
-/// Statements after which the row of this run in `table` cannot be deleted.
+/// Returns statements after which the row of this run in `table` cannot be deleted.
 fn keeping(table: &str, run_id: Uuid) -> String {
     format!(
         "create table public.keeper (run_id uuid references runledger.{table});

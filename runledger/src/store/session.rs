@@ -1,5 +1,5 @@
-//! How the sessions of the engine and of a client are set up. Settings steer plans and bound waits; no correctness rests on them, because a pooler
-//! may drop them.
+//! Sets up the sessions of the engine and of clients. Settings influence plans and limit waits.
+//! Correctness never depends on them, because a pooler may drop them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -12,33 +12,39 @@ use sqlx::{ConnectOptions, Postgres, Row};
 use super::failover::Address;
 use super::sql;
 
-/// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say. Nor by
-/// bitmaps: one gathers and sorts all that is due where a claim wants the first ten, which looks as cheap to a planner that expects one row.
-/// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs. A transaction of the
-/// engine never rests: one that does has lost its client without the server's knowing, and holds rows that the same worker needs.
-/// A row security policy that applies is an error: a run whose recorded steps it hides would repeat them.
-/// If the network loses a client in the middle of a message, no time limit ends its transaction: the server is neither idle nor executing a statement.
-/// Keepalives end it.
+/// The settings of the engine's own sessions.
+///
+/// - **Index scans and nested loops only**: one index probe per row, because the statistics of an
+///   empty table mislead the planner. It expects one row, so a bitmap scan looks as cheap. But a
+///   bitmap scan reads and sorts all due runs when a claim needs the first ten.
+/// - **No just-in-time compilation**: a forced plan has such a high cost that the server would
+///   compile it each time. That takes 120 ms for a statement of 20 µs.
+/// - **A limit on idle transactions**: a transaction of the engine never idles. If one does, it has
+///   lost its client without the server's knowledge, and it holds rows that the same worker needs.
+/// - **No row security**: a policy that applies is an error. If it hid the recorded steps of a run,
+///   the run would repeat them.
+/// - **Keepalives**: if the network loses a client in the middle of a message, no time limit ends
+///   its transaction. The server is then neither idle nor executing a statement.
 pub const ENGINE: &str = "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
                           set plan_cache_mode = force_generic_plan; set search_path = pg_catalog, pg_temp; set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '30s'; set row_security = off; \
                           set idle_in_transaction_session_timeout = '10s'; \
                           set tcp_keepalives_idle = 10; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3";
 
-/// For sessions that run no user statements: names resolve only in `pg_catalog`.
+/// For sessions that execute no user statements. Names resolve only in `pg_catalog`.
 const PINNED: &str = "set search_path = pg_catalog, pg_temp";
 
-/// Pins the path of a transaction that runs no user statements.
+/// Pins the search path of a transaction that executes no user statements.
 pub(crate) async fn pin_path(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     set(tx, "set local search_path = pg_catalog, pg_temp").await
 }
 
-/// Sets up a connection for the engine's own statements. It must not go back to users.
+/// Sets up a connection for the engine's own statements. Never return it to users.
 pub(crate) async fn for_engine(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     set(connection, settings(connection)).await
 }
 
-/// [`ENGINE`], and from PostgreSQL 17 on without the operator's `transaction_timeout`. A statement that reaches this limit
-/// loses its session, and the writer does not know which run was at fault.
+/// [`ENGINE`], and from PostgreSQL 17 on without the operator's `transaction_timeout`. A statement
+/// that reaches this limit loses its session, and the writer does not know which run was the cause.
 fn settings(connection: &PgConnection) -> &'static str {
     static WITHOUT_LIMIT: LazyLock<String> =
         LazyLock::new(|| format!("{ENGINE}; set transaction_timeout = 0"));
@@ -48,21 +54,21 @@ fn settings(connection: &PgConnection) -> &'static str {
     }
 }
 
-/// How long a look at the lanes may take. The dead entries that it meets are as many as an old snapshot keeps.
+/// The time limit of a lane scan. A scan also reads the dead entries that an old snapshot keeps.
 pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(120);
 
-/// Lets a session of the engine take as long as [`LONGEST_LOOK`].
+/// Sets the statement limit of an engine session to [`LONGEST_LOOK`].
 pub(crate) async fn for_looks(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     let set = format!("set statement_timeout = {}", LONGEST_LOOK.as_millis());
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
-/// Sets up a connection for heartbeats: as [`ENGINE`], with time limits of their own. They need not survive a crash of the
-/// server, so they do not wait for its disk.
+/// Sets up a connection for heartbeats: like [`ENGINE`], with its own time limits. Heartbeats need
+/// not survive a crash of the server, so they do not wait for its disk.
 ///
-/// The server stops waiting for a lock before the next heartbeat (`period`) is due, so a locked table blocks at most one
-/// session of each worker. It may take longer than a period for a statement, but aborts it before the worker
-/// gives the connection up (`suspect`).
+/// The server stops waiting for a lock before the next heartbeat (`period`) is due, so a locked
+/// table blocks at most one session per worker. A statement may take longer than a period, but the
+/// server aborts it before the worker closes the connection (`suspect`).
 pub(crate) async fn for_heartbeat(
     connection: &mut PgConnection,
     period: Duration,
@@ -72,7 +78,7 @@ pub(crate) async fn for_heartbeat(
     for_engine_within(connection, period.mul_f64(0.8), suspect.mul_f64(0.9), others).await
 }
 
-/// Sets up a connection as [`ENGINE`], with other time limits and settings.
+/// Sets up a connection like [`ENGINE`], with other time limits and settings.
 async fn for_engine_within(
     connection: &mut PgConnection,
     lock: Duration,
@@ -85,15 +91,17 @@ async fn for_engine_within(
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
-/// The time that a statement of a writer waits for a lock. A batch that waits holds up the records of all runs, and the
-/// writer writes it one by one after that.
+/// How long a statement of a writer waits for a lock. A waiting batch delays the records of all
+/// runs. After this limit, the writer writes the items of the batch one by one.
 pub(crate) const WAIT_OF_A_BATCH: Duration = Duration::from_secs(1);
 
-/// As [`WAIT_OF_A_BATCH`], for the record of a single run that may be at fault. Others wait behind it.
+/// Like [`WAIT_OF_A_BATCH`], for the record of a single run that may be the cause. Other records
+/// wait for it.
 pub(crate) const WAIT_OF_ONE: Duration = Duration::from_millis(200);
 
-/// Sets up a connection for a writer: as [`ENGINE`], with [`WAIT_OF_A_BATCH`]. The server gives a statement up before
-/// the writer gives the connection up (`patience`), because only the server's error can concern single runs.
+/// Sets up a connection for a writer: like [`ENGINE`], with [`WAIT_OF_A_BATCH`]. The server aborts
+/// a statement before the writer closes the connection (`patience`), because only an error of the
+/// server can concern single runs.
 pub(crate) async fn for_writer(connection: &mut PgConnection, patience: Duration) -> Result<(), sqlx::Error> {
     let statement = patience.mul_f64(0.8).min(Duration::from_secs(30));
     for_engine_within(connection, WAIT_OF_A_BATCH, statement, "").await
@@ -105,23 +113,26 @@ pub(crate) async fn wait_for_locks(connection: &mut PgConnection, wait: Duration
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
-/// For sessions that listen. A caller that checks the connection waits for at most 5 s (`runtime::answer`).
+/// For sessions that listen. A caller that checks the connection waits for at most 5 s
+/// (`PING_LIMIT`).
 const LISTENING: &str =
     "set search_path = pg_catalog, pg_temp; set lock_timeout = '4s'; set statement_timeout = '5s'";
 
 /// For the sessions of a client's pool.
 ///
 /// - No warnings, because every release sends a `ROLLBACK` outside a transaction.
-/// - Read committed, even if the role has another default, so that a keyed enqueue can see an existing run.
-/// - No just-in-time compilation: with the statistics of an empty table the planner overestimates small
-///   statements, and compiling one takes 130 ms.
+/// - Read committed, even if the role has another default, so that a keyed enqueue can see an
+///   existing run.
+/// - No just-in-time compilation: with the statistics of an empty table, the planner overestimates
+///   small statements. Compiling one takes 130 ms.
 pub const CLIENT: &str =
     "set client_min_messages = error; set default_transaction_isolation = 'read committed'; set jit = off";
 
-/// Removes `pg_catalog` from a path that lists it after another schema, so that it implicitly comes first.
-/// With a path such as `public, pg_catalog`, a role that may create in `public` can replace PostgreSQL's
-/// operators in the engine's statements. Returns one row if it changed the path. A comma inside a quoted name,
-/// as in `"public, pg_catalog"`, has an odd number of quotes behind it.
+/// Removes `pg_catalog` from a path that lists it after another schema, so that it implicitly comes
+/// first. With a path such as `public, pg_catalog`, a role that may create objects in `public` can
+/// replace PostgreSQL's operators in the engine's statements. Returns one row if it changed the
+/// path. A comma inside a quoted name, as in `"public, pg_catalog"`, is followed by an odd number
+/// of quotes.
 const REPAIR_PATH: &str = r#"select pg_catalog.set_config('search_path', repaired, false)
     from (
         select pg_catalog.regexp_replace(
@@ -132,26 +143,30 @@ const REPAIR_PATH: &str = r#"select pg_catalog.set_config('search_path', repaire
     ) as path
     where repaired operator(pg_catalog.<>) pg_catalog.current_setting('search_path')"#;
 
-/// Ends a user's open transaction on a pooled connection, and resets its role, its settings and what else a
-/// session keeps. The next user may be the engine, whose records must not commit with a user's
-/// `synchronous_commit = off`. Prepared statements stay, because sqlx counts on those that it has made. If a
-/// user dropped them (`deallocate all`, `discard all`), [`PREPARE_WITNESS`] is gone too, and the reset fails.
+/// Ends a user's open transaction on a pooled connection, and resets the role, the settings and the
+/// other state of the session. The next user may be the engine, and its records must not commit
+/// with a user's `synchronous_commit = off`. Prepared statements stay, because sqlx relies on the
+/// ones it prepared. If a user dropped them (`deallocate all`, `discard all`), [`PREPARE_WITNESS`]
+/// is gone too, and the reset fails.
 const RESET: &str = "rollback; set session authorization default; reset all; close all; unlisten *; discard temp; \
                      execute runledger_session; select pg_catalog.pg_advisory_unlock_all()";
 
-/// Prepares the statement that shows at each reset that the session still has its prepared statements.
+/// Prepares a statement that shows at each reset that the session still has its prepared
+/// statements.
 const PREPARE_WITNESS: &str = "prepare runledger_session as select 1";
 
-/// Ends a statement within 10 s after its client has closed the connection. Otherwise a statement that waits for
-/// a lock keeps its server process after the client has given up, and each further try adds one. PostgreSQL 13
-/// does not have the setting, and some platforms do not support it.
+/// Ends a statement within 10 s after its client has closed the connection. Otherwise a statement
+/// that waits for a lock keeps its server process after the client has stopped, and each further
+/// try adds a process. PostgreSQL 13 does not have the setting, and some platforms do not support
+/// it.
 const CHECK_CLIENT: &str = "set client_connection_check_interval = '10s'";
 
 /// Sets up the connections of one client's pool, and resets them after each use.
 #[derive(Debug)]
 pub(crate) struct ClientSessions {
     address: Arc<Address>,
-    /// Whether the role's default path needs the repair. Checking on each release would double its cost.
+    /// Whether the role's default path needs the repair. Checking on each release would double its
+    /// cost.
     repairs_path: AtomicBool,
     /// Whether the server has [`CHECK_CLIENT`].
     checks_client: AtomicBool,
@@ -190,7 +205,8 @@ impl ClientSessions {
 
     /// Restores the state of a new connection, in one round trip.
     pub(crate) async fn reset(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        /// By whether the server has [`CHECK_CLIENT`], and by whether the path needs its repair.
+        /// Indexed by whether the server has [`CHECK_CLIENT`], and by whether the path needs the
+        /// repair.
         static RESETS: LazyLock<[[String; 2]; 2]> = LazyLock::new(|| {
             [None, Some(CHECK_CLIENT)].map(|check| {
                 [None, Some(REPAIR_PATH)].map(|repair| {
@@ -203,8 +219,8 @@ impl ClientSessions {
         let [checks, repairs] =
             [&self.checks_client, &self.repairs_path].map(|is| usize::from(is.load(Ordering::Relaxed)));
         let number = RESET_NUMBER.fetch_add(1, Ordering::Relaxed).to_string();
-        // sqlx does not count the answer to a `COPY` whose transaction is dropped before the end. Each later
-        // statement would get the answer to the one before.
+        // sqlx does not count the answer to a `COPY` whose transaction is dropped before its end.
+        // Each later statement would get the answer to the statement before it.
         let reset = format!("{}; select '{number}'", RESETS[checks][repairs]);
         let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(reset)).fetch_all(connection).await?;
         let answer = rows.last().map(|row| row.try_get::<&str, _>(0)).transpose()?;
@@ -222,29 +238,30 @@ impl ClientSessions {
     }
 }
 
-/// Whether a session has no prepared statement of the name that sqlx or [`PREPARE_WITNESS`] gave it.
+/// Whether the session has lost a prepared statement of sqlx, or [`PREPARE_WITNESS`].
 pub(crate) fn has_lost_statements(error: &sqlx::Error) -> bool {
     has_code(error, "26000")
 }
 
-/// Whether the server has refused a statement or a connection with this SQLSTATE.
+/// Whether the server refused a statement or a connection with this SQLSTATE.
 pub(crate) fn has_code(error: &sqlx::Error, code: &str) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() == Some(code)
 }
 
-/// A connection of a pool.
+/// Returns a connection of a pool.
 ///
-/// sqlx's own future has 4 KiB, and so would have every future around it, of each body and each caller: here it is apart, as that of [`connect`].
+/// Boxed, like [`connect`]: sqlx's future has 4 KiB, and so would every future around it, of each
+/// body and each caller.
 pub(crate) async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
     Box::pin(pool.acquire()).await
 }
 
-/// Commits a transaction with its savepoints, whatever sqlx knows of them.
+/// Commits a transaction with all its savepoints, including savepoints that sqlx does not know.
 pub(crate) async fn commit_whole(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     set(connection, "COMMIT").await
 }
 
-/// A connection beside a pool.
+/// Opens a connection outside any pool.
 pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     let mut connection = Box::pin(options.connect()).await?;
     set(&mut connection, PINNED).await?;
@@ -262,30 +279,50 @@ macro_rules! begin_restless {
     };
 }
 
-/// Begins a transaction of the engine on a connection with the user's settings. The isolation level is fixed:
-/// after a wait for a lock, the engine must read the rows that others have committed in the meantime. The
-/// limits are the ones of [`ENGINE`], because the transaction locks rows of runs: it must not idle, and a
-/// caller that stops waiting must not leave a session that waits for a lock.
+/// Begins a transaction of the engine on a connection with the user's settings. The isolation level
+/// is fixed: after a wait for a lock, the engine must read the rows that others have committed
+/// since. The limits are the ones of [`ENGINE`], because the transaction locks rows of runs. It
+/// must not idle, and a caller that stops waiting must not leave a session that waits for a lock.
 pub(crate) const BEGIN_RESTLESS: &str = begin_restless!("10s");
 
-/// As [`BEGIN_RESTLESS`], for work that others wait behind.
+/// Like [`BEGIN_RESTLESS`], for work that delays other work.
 pub(crate) const BEGIN_BRIEF: &str = begin_restless!("200ms");
 
-/// As [`BEGIN_RESTLESS`], for work that little waits behind.
+/// Like [`BEGIN_RESTLESS`], for work that delays little other work.
 pub(crate) const BEGIN_QUEUED: &str = begin_restless!("1s");
 
-/// Begins a transaction of our own on a connection of an application, or with the limits of a session of the engine.
+/// Begins a transaction of the engine on a connection of an application, or with the limits of an
+/// engine session.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
-/// Begins a transaction that reads a page in the order of an index. With the statistics of an empty table the planner
-/// reads all that follows and sorts it.
+/// Begins a transaction that reads a page in the order of an index. With the statistics of an empty
+/// table, the planner would read and sort all rows that follow.
 pub(crate) const BEGIN_IN_ORDER: &str =
     "begin isolation level read committed; set local enable_bitmapscan = off; set local enable_seqscan = off";
 
-/// Whether a statement of a transaction at this level sees what others have committed before it.
+/// Whether each statement of a transaction at this level sees what others have committed before the
+/// statement.
 pub(crate) fn is_read_committed(level: &str) -> bool {
-    // PostgreSQL carries out the one as the other.
+    // PostgreSQL treats both levels the same.
     ["read committed", "read uncommitted"].contains(&level)
+}
+
+/// Begins a savepoint in which a statement waits briefly for locks. [`release_wake`] and
+/// [`roll_back_wake`] end it.
+///
+/// It has a name of its own: a body may have left savepoints of sqlx open.
+pub(crate) async fn save_wake(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "savepoint runledger_wake; set local lock_timeout = '200ms'").await
+}
+
+/// Keeps what was done since [`save_wake`]. The lock limit of the session applies again.
+pub(crate) async fn release_wake(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "set local lock_timeout to default; release savepoint runledger_wake").await
+}
+
+/// Undoes what was done since [`save_wake`], also after an error.
+pub(crate) async fn roll_back_wake(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "rollback to savepoint runledger_wake; release savepoint runledger_wake").await
 }
 
 /// Rolls back the open transaction, if there is one.
@@ -299,12 +336,14 @@ pub(crate) async fn unsafe_path(connection: &mut PgConnection) -> Result<Option<
     sqlx::query_scalar(sql::SEARCH_PATH).fetch_one(connection).await
 }
 
-/// What begins the transaction of a body: with a mark that leaves the session with it, in one round trip. `mark` is of hexadecimal digits.
+/// Returns the statement that begins the transaction of a body and sets its marker, in one round
+/// trip. The marker ends with the transaction. `mark` consists of hexadecimal digits.
 pub(crate) fn begin_body(mark: &str) -> String {
     format!("begin; set local runledger.body = '{mark}'")
 }
 
-/// A listening connection of its own, not one of a caller's pool: a wait must work with a pool of one. After a loss it connects and listens again.
+/// Opens a listening connection outside the caller's pool, so that a wait works with a pool of one.
+/// It reconnects and listens again after a loss.
 pub(crate) async fn listen(options: &PgConnectOptions, channels: &[&str]) -> Result<PgListener, sqlx::Error> {
     let address = Address::of(options);
     let own = PgPoolOptions::new()
@@ -324,7 +363,7 @@ pub(crate) async fn listen(options: &PgConnectOptions, channels: &[&str]) -> Res
     Ok(listener)
 }
 
-/// Asks a listening connection for a sign of life.
+/// Checks that a listening connection answers.
 pub(crate) async fn answers(listener: &mut PgListener) -> Result<(), sqlx::Error> {
     sqlx::raw_sql("select 1").execute(listener).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Waiting: runs started by a workflow, and runs parked until one of them ends.
+//! Waiting: starts children of workflows, suspends runs, and wakes them.
 
 use std::collections::HashSet;
 #[cfg(feature = "worker")]
@@ -16,7 +16,7 @@ use super::locks::{IfLocked, is_locked};
 use super::places::has_repaired;
 #[cfg(feature = "worker")]
 use super::session::BEGIN_BRIEF;
-use super::session::{BEGIN_QUEUED, BEGIN_RESTLESS};
+use super::session::{BEGIN_QUEUED, BEGIN_RESTLESS, release_wake, roll_back_wake, save_wake};
 #[cfg(feature = "worker")]
 use super::set_aside::SetAside;
 use super::sql;
@@ -27,19 +27,20 @@ use crate::model::request::MAX_DEPTH;
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 
-/// What stands above a run, and hears of its end.
+/// The parent or the graph of a run. The end of the run may wake the parent, and counts in the
+/// graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Above {
-    /// Nothing.
+    /// The run has neither.
     Nothing,
-    /// The run that has started it, and may wait for it.
+    /// The run that started it, and that may wait for it.
     Parent(Uuid),
     /// The graph that it is a node of.
     Graph(Uuid),
 }
 
 impl Above {
-    /// What a row says: its columns `parent_id` and `is_node`.
+    /// Reads the columns `parent_id` and `is_node` of a row.
     pub(crate) fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
         Ok(match row.try_get("parent_id")? {
             None => Self::Nothing,
@@ -49,7 +50,7 @@ impl Above {
     }
 }
 
-/// What a workflow starts.
+/// A child that a workflow starts.
 #[derive(Debug)]
 pub(crate) enum NewChild {
     Run(NewRun),
@@ -57,7 +58,7 @@ pub(crate) enum NewChild {
 }
 
 impl NewChild {
-    /// Its own run.
+    /// The child's own run.
     pub(crate) fn run(&self) -> &NewRun {
         match self {
             Self::Run(run) => run,
@@ -65,7 +66,7 @@ impl NewChild {
         }
     }
 
-    /// What people call it.
+    /// The name of the job or of the graph.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Run(run) => &run.job,
@@ -74,16 +75,16 @@ impl NewChild {
     }
 }
 
-/// What became of the start of a child.
+/// The result of starting a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Started {
-    /// The child is there, and the step is recorded.
+    /// The child exists, and the step is recorded.
     Yes,
-    /// The parent's lease is lost; nothing was written.
+    /// The parent's lease is lost. Nothing was written.
     LeaseLost,
-    /// The parent is to be cancelled; nothing was written.
+    /// The parent has a cancel request. Nothing was written.
     ParentCancelled,
-    /// As many runs are above the child as may be; nothing was written.
+    /// The chain of parents above the child has its maximum length. Nothing was written.
     TooDeep,
 }
 
@@ -101,17 +102,17 @@ pub(crate) async fn start_child(
         NewChild::Graph(graph) => graph,
     };
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
-    // Its nodes are one deeper than it is.
+    // The nodes are one level deeper than the graph.
     let started = note_start(&mut tx, step, output, &graph.run, MAX_DEPTH - 1, true).await?;
     if started == Started::Yes {
-        // It is there already where an earlier try has come through after all.
+        // The graph exists already if an earlier try took effect.
         submit(&mut tx, graph, Some(step.fence.run_id)).await?;
     }
     commit("start_graph", tx.commit()).await?;
     Ok(started)
 }
 
-/// Records the step that starts a run, and where that is no graph, writes it.
+/// Records the step that starts a run. Also creates the run, unless it is a graph.
 async fn note_start(
     connection: &mut PgConnection,
     step: &Checkpoint,
@@ -145,21 +146,22 @@ async fn note_start(
     })
 }
 
-/// The run at the top of the chain of parents above a run; the run itself where it has no parent.
+/// Returns the run at the top of the chain of parents of a run, or the run itself if it has no
+/// parent.
 pub(crate) async fn topmost(connection: &mut PgConnection, run_id: Uuid) -> Result<Uuid, sqlx::Error> {
     sqlx::query_scalar(sql::TOPMOST).bind(run_id).bind(MAX_DEPTH).fetch_one(connection).await
 }
 
-/// What a run that leaves its worker waits for: the first of these wakes it.
+/// The events that a suspended run waits for. The first of them wakes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
     /// The end of one of these children.
     pub(crate) any: Vec<Uuid>,
-    /// The end of the last of these.
+    /// The ends of all these children.
     pub(crate) all: Vec<Uuid>,
-    /// A signal of one of these names.
+    /// A signal with one of these names.
     pub(crate) signals: Vec<String>,
-    /// An instant.
+    /// This instant.
     pub(crate) wake_at: Option<Timestamp>,
 }
 
@@ -167,15 +169,17 @@ pub(crate) struct Waits {
 #[cfg(feature = "worker")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspended {
-    /// The run waits; or it is in its queue, if something has come already.
+    /// The run waits. If an event has already come, the run is in its queue.
     Yes,
-    /// The run waits, and another transaction keeps it locked. What that transaction brings does not wake it: [`wake`] does.
+    /// The run waits, and another transaction keeps it locked. An event of that transaction does
+    /// not wake the run. Call [`wake`] for that.
     Locked,
     /// The lease is lost.
     LeaseLost,
 }
 
-/// Parks a run until the first of what it waits for comes. If something has come already, the run goes back to its queue at once.
+/// Suspends a run until the first of the events comes. If one has already come, the run is queued
+/// at once.
 #[cfg(feature = "worker")]
 pub(crate) async fn suspend(
     connection: &mut PgConnection,
@@ -222,7 +226,7 @@ async fn suspend_once(
     })
 }
 
-/// Lets a workflow begin anew with another input. False where the lease is lost.
+/// Continues a workflow as new, with another input. Returns false if the lease is lost.
 pub(crate) async fn continue_run(
     connection: &mut PgConnection,
     fence: Fence,
@@ -244,7 +248,8 @@ async fn continue_once(
     delay_us: i64,
 ) -> Result<bool, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_QUEUED).await?;
-    // The record of a step that the code has dropped may be on its way. A snapshot from before its commit would not see it, and leave it to the next slice.
+    // The record of a step that the code has dropped may be in flight. A snapshot from before its
+    // commit would miss the step, and leave it to the next slice.
     sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
     let row = write(sql::CONTINUE_RUN, |anew| {
         sqlx::query(anew)
@@ -259,7 +264,7 @@ async fn continue_once(
     Ok(row.is_some())
 }
 
-/// What stands above a run.
+/// Returns the parent or the graph of a run.
 pub(crate) async fn above(connection: &mut PgConnection, run_id: Uuid) -> Result<Above, sqlx::Error> {
     let row = sqlx::query(sql::PARENT).bind(run_id).fetch_optional(connection).await?;
     row.as_ref().map_or(Ok(Above::Nothing), Above::read)
@@ -270,23 +275,23 @@ pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) 
     write(sql::WAKE_PARENTS, |wake| sqlx::query(wake).bind(ended).execute(connection)).await.map(drop)
 }
 
-/// Wakes the parent that waits for this ended run. Returns false if the server refuses that, for example because a trigger
-/// does not let the parent into its queue; the transaction can still be committed.
+/// Wakes the parent that waits for this ended run. Returns false if another session locks the
+/// parent's row or the server refuses, for example because a trigger does not let the parent into
+/// its queue. The transaction can then still be committed.
 pub(crate) async fn try_wake_parent(tx: &mut PgConnection, ended: Uuid) -> Result<bool, sqlx::Error> {
-    let mut savepoint = tx.begin().await?;
-    match wake_parents(&mut savepoint, &[ended]).await {
-        // This releases the savepoint and commits nothing.
-        Ok(()) => sqlx::Transaction::commit(savepoint).await.map(|()| true),
+    save_wake(tx).await?;
+    match wake_parents(tx, &[ended]).await {
+        Ok(()) => release_wake(tx).await.map(|()| true),
         Err(error) if spares_others(&error) => {
             tracing::warn!(%error, run_id = %ended, "the parent of an ended run cannot be queued yet; a worker tries again");
-            savepoint.rollback().await.map(|()| false)
+            roll_back_wake(tx).await.map(|()| false)
         }
         Err(error) => Err(error),
     }
 }
 
-/// Wakes waiting runs for which something has come in other transactions. Returns those that another transaction keeps
-/// locked.
+/// Wakes waiting runs for which other transactions have brought an event. Returns the runs that
+/// another transaction keeps locked.
 pub(crate) async fn wake(
     connection: &mut PgConnection,
     runs: &[Uuid],
@@ -315,8 +320,9 @@ async fn wake_once(
     Ok(if if_locked == IfLocked::Skip { locked } else { Vec::new() })
 }
 
-/// Puts runs whose wait is over back into their queues: the longest over first, but for those that are set aside. Sets aside
-/// those that another transaction keeps locked. Returns how many it has found.
+/// Queues suspended runs whose wait has reached its limit, the longest overdue first. Leaves out
+/// runs that are set aside. Sets aside runs that another transaction keeps locked. Returns how many
+/// runs it found.
 #[cfg(feature = "worker")]
 pub(crate) async fn wake_due(
     connection: &mut PgConnection,
@@ -331,7 +337,7 @@ pub(crate) async fn wake_due(
         return Ok(0);
     }
     if aside.spare(connection, &due, wake).await?.done.len() < due.len() {
-        // Others have woken them, or keep them locked.
+        // Other transactions have woken them, or keep them locked.
         let still_due = timers_due(connection, limit, &aside.runs()).await?;
         still_due
             .iter()
@@ -350,8 +356,8 @@ async fn timers_due(
     sqlx::query_scalar(sql::TIMERS_DUE).bind(limit).bind(left_out).fetch_all(connection).await
 }
 
-/// Wakes the runs that wait for children which have ended, but for those that are set aside. Finds none unless a wake-up was
-/// lost.
+/// Wakes the runs that wait for ended children, except runs that are set aside. Finds none unless a
+/// wake-up was lost.
 #[cfg(feature = "worker")]
 pub(crate) async fn wake_stranded(
     connection: &mut PgConnection,
