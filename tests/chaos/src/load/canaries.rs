@@ -59,8 +59,8 @@ async fn sing(db: Db, mut stopped: watch::Receiver<bool>) -> Sung {
         }
     }
     let mut sung = Sung::default();
-    // A canary whose task panicked counts as not acknowledged.
-    while let Some(Ok((asked, took))) = under_way.join_next().await {
+    while let Some(joined) = under_way.join_next().await {
+        let (asked, took) = joined.unwrap_or_else(|error| (None, Err(format!("a canary panicked: {error}"))));
         sung.asked.extend(asked);
         match took {
             Ok(took) => sung.took.push(took),
