@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use futures_util::{FutureExt, StreamExt, stream};
 
 use self::fault::{Fault, by_oldest_names, faults};
-use self::once::{AttemptEvent, Seen, Stage};
 pub use self::once::{Ended, RecordedStep};
+use self::once::{FinishedRun, Seen, Stage};
 pub use self::report::{CrashError, Crashes};
 use super::Testing;
 use crate::definition::error::Result as BodyResult;
@@ -239,7 +239,7 @@ impl<J: Job> CrashEverywhere<'_, J> {
         checked.map(|()| seen)
     }
 
-    async fn check(&self, observed: &AttemptEvent, calm: Option<&Seen>) -> Result<(), String> {
+    async fn check(&self, observed: &FinishedRun, calm: Option<&Seen>) -> Result<(), String> {
         match calm {
             None => observed.ended_in(self.expected)?,
             Some(calm) => observed.same_state(calm)?,

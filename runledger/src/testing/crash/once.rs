@@ -84,7 +84,7 @@ impl fmt::Display for Outcome {
 }
 
 /// A run that has ended, and its database.
-pub(super) struct AttemptEvent {
+pub(super) struct FinishedRun {
     was_met: bool,
     run_id: Uuid,
     end: Outcome,
@@ -123,7 +123,7 @@ impl Stage {
         &self,
         call: &Call<J>,
         fault: Option<&Fault>,
-    ) -> Result<AttemptEvent, String> {
+    ) -> Result<FinishedRun, String> {
         let mut slot = self.slots.take().await.map_err(told)?;
         let (dies_at, held_at) = match fault {
             None => (None, None),
@@ -170,14 +170,14 @@ impl Stage {
         }
         let (written, begun) = (scope.written(), scene.steps.begun());
         let run_id = handle.id();
-        Ok(AttemptEvent { was_met, run_id, end, steps, written, begun, db, scene, slot })
+        Ok(FinishedRun { was_met, run_id, end, steps, written, begun, db, scene, slot })
     }
 }
 
 impl Stage {
     /// Resets the database of a run for the next run.
-    pub(super) async fn give_back(&self, observed: AttemptEvent) -> Seen {
-        let AttemptEvent { was_met, end, written, begun, slot, .. } = observed;
+    pub(super) async fn give_back(&self, observed: FinishedRun) -> Seen {
+        let FinishedRun { was_met, end, written, begun, slot, .. } = observed;
         self.slots.give_back(slot).await;
         Seen { was_met, end, written, begun }
     }
@@ -335,7 +335,7 @@ fn nothing_lost(before: &[Step], after: &[Step], forgotten: &HashMap<Uuid, i32>)
     }
 }
 
-impl AttemptEvent {
+impl FinishedRun {
     /// Checks that the run without a fault reached this state.
     pub(super) fn ended_in(&self, expected: RunState) -> Result<(), String> {
         if self.end.state == expected {

@@ -278,7 +278,7 @@ impl Follower {
     }
 
     /// The database's state of everything that the model knows.
-    pub async fn observed(&mut self, state: &State) -> AttemptEvent {
+    pub async fn observed(&mut self, state: &State) -> Observed {
         let row = sqlx::query(OBSERVE).bind(self.run_id).fetch_one(&mut self.db).await.unwrap();
         let mut workers = BTreeMap::new();
         for worker in known_workers(state) {
@@ -292,7 +292,7 @@ impl Follower {
             let silence: Option<i32> = lives.then(|| row.get("silence"));
             workers.insert(worker, (lives, silence, row.get("locked")));
         }
-        AttemptEvent {
+        Observed {
             place: row.get("place"),
             token: row.get("token"),
             worker_id: row.get("worker_id"),
@@ -304,7 +304,7 @@ impl Follower {
     }
 
     /// The model's state of the same.
-    pub fn expected(&self, state: &State) -> AttemptEvent {
+    pub fn expected(&self, state: &State) -> Observed {
         let (place, lease) = match state.db.place {
             Place::Ready => ("ready", None),
             Place::Lease { token, worker } => ("lease", Some((token, worker))),
@@ -318,7 +318,7 @@ impl Follower {
             let locked = state.server.locked[usize::from(worker)];
             (worker, (lives, lives.then_some(i32::from(row.silence)), locked))
         });
-        AttemptEvent {
+        Observed {
             place: place.to_owned(),
             token: lease.map(|(token, _)| self.tokens[&token]),
             worker_id: lease.map(|(_, worker)| self.workers[&worker]),
@@ -332,7 +332,7 @@ impl Follower {
 
 /// The state after an action, by the model or by the database.
 #[derive(Debug, PartialEq)]
-pub struct AttemptEvent {
+pub struct Observed {
     place: String,
     token: Option<Uuid>,
     worker_id: Option<i64>,
