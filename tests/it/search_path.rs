@@ -370,7 +370,7 @@ begin
         where pronamespace = 'pg_catalog'::regnamespace and proname = any (names) and prokind in ('f', 'a', 'w') and pronargs > 0
     loop
         foreach type in array public.types() loop
-            -- Every polymorphic argument in the place of which this type, or an array of it, may stand.
+            -- Every polymorphic argument that accepts this type or an array of it.
             select string_agg(case
                     when argument = any (array['any', 'anyelement', 'anynonarray', 'anycompatible', 'anycompatiblenonarray', 'anyenum', 'anyrange'])
                         then format('pg_catalog.%I', type)

@@ -19,6 +19,33 @@ fn no_file_is_longer_than_600_lines() {
     }
 }
 
+const MOST_COLUMNS: usize = 100;
+
+#[test]
+fn comments_have_at_most_100_columns() {
+    let mut checked = everything();
+    checked.extend(files("runledger/src/store/sql", ".sql"));
+    for file in checked {
+        let mut is_example = false;
+        for line in file.text.lines() {
+            let Some(comment) = comment_of(line) else {
+                is_example = false;
+                continue;
+            };
+            if comment.starts_with("```") {
+                is_example = !is_example;
+            }
+            let is_unbreakable = is_example || comment.starts_with('|') || !comment.contains(' ');
+            file.check(is_unbreakable || line.chars().count() <= MOST_COLUMNS, line);
+        }
+    }
+}
+
+fn comment_of(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    ["///", "//!", "//", "--"].into_iter().find_map(|mark| line.strip_prefix(mark)).map(str::trim)
+}
+
 #[test]
 fn no_example_in_the_documentation_is_ignored() {
     for file in everything() {

@@ -1,4 +1,4 @@
-//! Guards that count a step as working or waiting. The executor suspends a run whose steps all wait.
+//! Guards that count a step as working or waiting. A run whose steps all wait can leave its worker.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -69,7 +69,8 @@ union all
 select format('run %s waits since %s until %s for signal `%s`, which came at %s', waiting.run_id, since, wake_at, signal.name, sent_at)
 from runledger.waiting
 join runledger.signal on signal.run_id = waiting.run_id and signal.name = any(wait_signals) and taken_by is null
--- The sender may have kept the run locked while the run was parked: then it looks after 30 seconds at the latest, and the next condition holds.
+-- The sender may have locked the run while the run was suspended. Then the run polls within
+-- 30 seconds, and the next condition holds.
 where wake_at is null or wake_at > since + interval '30 seconds' or sent_at > since + $1::text::interval
 union all
 select format('run %s should have been woken at %s', run_id, wake_at)

@@ -1,4 +1,4 @@
-//! An input of another type than its parameter's, one too few, an end where an output is taken, and a list of values.
+//! Wrong inputs: another type, one too few, an outcome for an output, and a list of values.
 
 use runledger::{Graph, Result, value, job};
 

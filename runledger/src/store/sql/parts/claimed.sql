@@ -7,7 +7,7 @@ select
     run.node is not null as is_node,
     run.origin_id is not null as is_linked,
     coalesce(continuation.input, run.input)::text as input,
-    -- A continuation has all arguments of its slice, also those that other nodes gave the first one.
+    -- A continuation holds all arguments of its slice, including the outputs of dependencies.
     case when run.node is not null and continuation.input is null then runledger.given(run.run_id) end::text as given,
     coalesce(continuation.slice, 0) as slice,
     run.options::text as options,
@@ -23,7 +23,8 @@ select
         select pg_catalog.json_agg(
             pg_catalog.json_build_array(
                 step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen,
-                -- What a step did that the run was given it did not do: where it is undone without its code, that is not taken back.
+                -- This run did not execute a step that a fork copied, so a compensation without
+                -- the run's code leaves it out.
                 case when step.claims > 0 or not exists (select from runledger.undo where undo.run_id = taken.run_id) then step.undo end
             )
         )::text
@@ -69,7 +70,7 @@ select
         ) as unsuccessful
     ) end as earlier
 from taken
--- `offset 0` keeps the planner from turning the join round: it must be one probe a run, never a scan.
+-- `offset 0` fixes the join order: one index probe per run, never a scan.
 cross join lateral (select * from runledger.run where run_id = taken.run_id offset 0) as run
 left join lateral (
     select input, slice, claims from runledger.continuation where taken.claims > 0 and continuation.run_id = taken.run_id offset 0
