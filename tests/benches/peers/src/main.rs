@@ -20,6 +20,7 @@ use crate::{
     peer::Entry,
 };
 
+/// The result of a measurement.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// A peer, a figure of that peer, and the figure's default settings.

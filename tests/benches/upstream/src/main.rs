@@ -24,6 +24,7 @@ use crate::measure::{Outcome, measure, stored};
 use crate::report::{Report, describe};
 use crate::server::Server;
 
+/// The result of a measurement.
 pub type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// The default number of rounds.
