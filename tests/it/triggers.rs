@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use runledger::prelude::*;
-use runledger::{Cancelled, Job, RunHandle, RunState, Timings};
+use runledger::{Cancelled, Job, RunState, Timings, Worker};
 use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
@@ -353,11 +353,9 @@ async fn run_whose_every_end_is_refused_is_blocked_and_not_executed_again() {
 }
 
 #[job(max_attempts = 1)]
-async fn triggers_ends_its_transaction_when_told(
-    #[inject] door: &Door,
-    #[inject] _tx: &mut Tx,
-) -> Result<()> {
+async fn triggers_ends_its_transaction_when_told(#[inject] door: &Door, #[inject] tx: &mut Tx) -> Result<()> {
     door.0.acquire().await?.forget();
+    sqlx::query("set local lock_timeout = '7s'").execute(&mut **tx).await?;
     Ok(())
 }
 
@@ -370,6 +368,25 @@ async fn triggers_waits_for_its_child(wf: &Wf, is_transactional: bool) -> Result
     }
 }
 
+/// A suspended parent. Its child ends once `door` has a permit.
+async fn waiting_parent(
+    db: &Db,
+    door: &Door,
+    is_transactional: bool,
+) -> (Worker, RunHandle<impl Job<Output = ()>>) {
+    let app = App::new(db.clone())
+        .with(jobs![
+            triggers_waits_for_its_child,
+            triggers_ends_when_told,
+            triggers_ends_its_transaction_when_told
+        ])
+        .provide(door.clone());
+    let worker = app.timings(Timings::FAST).idle_residency(Duration::ZERO).start().await.unwrap();
+    let parent = triggers_waits_for_its_child(is_transactional).enqueue(db).await.unwrap();
+    until(db, parent.id(), |info| info.state == RunState::Waiting).await;
+    (worker, parent)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
     let codes = ["P0001", "58030", "25006", "40001"];
@@ -377,16 +394,7 @@ async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
         async |(code, is_transactional)| {
             let Fixture { db, database: _database } = Fixture::new().await;
             let door = Door(Arc::new(Semaphore::new(0)));
-            let app = App::new(db.clone())
-                .with(jobs![
-                    triggers_waits_for_its_child,
-                    triggers_ends_when_told,
-                    triggers_ends_its_transaction_when_told
-                ])
-                .provide(door.clone());
-            let worker = app.timings(Timings::FAST).idle_residency(Duration::ZERO).start().await.unwrap();
-            let parent = triggers_waits_for_its_child(is_transactional).enqueue(&db).await.unwrap();
-            until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+            let (worker, parent) = waiting_parent(&db, &door, is_transactional).await;
             refuse(&db, "ready", code, &[parent.id()]).await;
             door.0.add_permits(1);
             let ended = "select count(*) from runledger.outcome where state = 'completed'";
@@ -403,12 +411,7 @@ async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
 async fn child_whose_waiting_parent_a_session_locks_ends_in_its_transaction() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let door = Door(Arc::new(Semaphore::new(0)));
-    let app = App::new(db.clone())
-        .with(jobs![triggers_waits_for_its_child, triggers_ends_its_transaction_when_told])
-        .provide(door.clone());
-    let worker = app.timings(Timings::FAST).idle_residency(Duration::ZERO).start().await.unwrap();
-    let parent = triggers_waits_for_its_child(true).enqueue(&db).await.unwrap();
-    until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+    let (worker, parent) = waiting_parent(&db, &door, true).await;
     let mut operator = db.begin().await.unwrap();
     let lock = "select from runledger.waiting for update";
     sqlx::query(lock).execute(&mut *operator).await.unwrap();
@@ -417,6 +420,27 @@ async fn child_whose_waiting_parent_a_session_locks_ends_in_its_transaction() {
     eventually(async || scalar::<i64>(&db, ended).await, |n_ended| *n_ended == 1).await;
     operator.rollback().await.unwrap();
     soon(parent.result()).await.unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_keeps_its_lock_limit_until_its_commit() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(
+        &db,
+        "create table public.seen (lock_limit text);
+         create function public.see() returns trigger language plpgsql as
+         $$ begin insert into public.seen values (current_setting('lock_timeout')); return null; end $$;
+         create constraint trigger sees after insert on runledger.outcome
+         deferrable initially deferred for each row execute function public.see()",
+    )
+    .await;
+    let door = Door(Arc::new(Semaphore::new(0)));
+    let (worker, parent) = waiting_parent(&db, &door, true).await;
+    door.0.add_permits(1);
+    soon(parent.result()).await.unwrap();
+    let of_body = "select count(*) from public.seen where lock_limit = '7s'";
+    assert_eq!(scalar::<i64>(&db, of_body).await, 1);
     worker.stop().await;
 }
 

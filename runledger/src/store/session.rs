@@ -307,20 +307,26 @@ pub(crate) fn is_read_committed(level: &str) -> bool {
     ["read committed", "read uncommitted"].contains(&level)
 }
 
-/// Begins a savepoint in which a statement waits briefly for locks. [`release_wake`] and
-/// [`roll_back_wake`] end it.
+/// Begins a savepoint in which a statement waits at most 200 ms for a lock. [`release_wake`] or
+/// [`roll_back_wake`] ends it.
 ///
-/// It has a name of its own: a body may have left savepoints of sqlx open.
+/// The savepoint has a name of its own, because a body may have left savepoints of sqlx open.
 pub(crate) async fn save_wake(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    set(connection, "savepoint runledger_wake; set local lock_timeout = '200ms'").await
+    const SAVE: &str = "savepoint runledger_wake; \
+        select pg_catalog.set_config('runledger.lock_limit', pg_catalog.current_setting('lock_timeout'), true); \
+        set local lock_timeout = '200ms'";
+    set(connection, SAVE).await
 }
 
-/// Keeps what was done since [`save_wake`]. The lock limit of the session applies again.
+/// Keeps what was done since [`save_wake`]. A release keeps `set local`, so the transaction's own
+/// lock limit is set again: it applies to deferred triggers at the commit.
 pub(crate) async fn release_wake(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    set(connection, "set local lock_timeout to default; release savepoint runledger_wake").await
+    const RELEASE: &str = "select pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('runledger.lock_limit'), true); \
+        release savepoint runledger_wake";
+    set(connection, RELEASE).await
 }
 
-/// Undoes what was done since [`save_wake`], also after an error.
+/// Undoes what was done since [`save_wake`], including the lock limit. Works after an error.
 pub(crate) async fn roll_back_wake(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     set(connection, "rollback to savepoint runledger_wake; release savepoint runledger_wake").await
 }
