@@ -15,7 +15,7 @@ pub struct Node<T> {
     marker: PhantomData<fn() -> T>,
 }
 
-/// A dependency on a node with any outcome, made by [`Node::on_terminal`].
+/// A dependency on a node with any outcome, made by [`Node::on_any_outcome`].
 #[derive(Clone, Copy, Debug)]
 pub struct OnAnyOutcome<T>(Node<T>);
 
