@@ -61,7 +61,7 @@ pub enum Divergence {
     Undo {
         /// The step of the compensation: `undo[charge]`.
         key: String,
-        /// What is missing or does not decode.
+        /// The reason: its job or its input is missing, or the input does not decode.
         failure: Failure,
     },
     /// The code calls the client between its steps, and every replay would repeat the call. The

@@ -41,7 +41,7 @@ const MAX_NAMED: usize = 20;
 pub struct PlannedNode {
     /// The name in the graph.
     pub name: String,
-    /// What the node executes.
+    /// The job, gate or existing node.
     pub kind: PlannedKind,
 }
 

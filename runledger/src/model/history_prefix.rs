@@ -18,8 +18,8 @@ use super::scope::{Scope, is_beside, is_from};
 /// the same.
 const AT_ONCE: [&str; 3] = ["now", "uuid", "random"];
 
-/// The steps of a fork from the step `key`: those that were claimed before it, and those of other
-/// branches that did not need its result. `None` if the step is not recorded. Compensations by the
+/// The steps that a fork from the step `key` keeps: earlier steps, and steps of other branches that
+/// did not need its result. `None` if the step is not recorded. Compensations by the
 /// engine are excluded, because the code did not claim them.
 ///
 /// Any branch may have seen a value that was available at once, and the record does not show which

@@ -1,8 +1,8 @@
 //! Updates the schema `runledger`, in one transaction per migration. The applied migrations are
 //! recorded in a table of the same schema.
 //!
-//! The lock is `pg_advisory_xact_lock`. It ends with the transaction, so neither a failure nor a
-//! kill leaves it behind. The application's own migrations and their table are never touched.
+//! The lock is `pg_advisory_xact_lock`. The server releases it with the transaction, also after
+//! a failure or a kill. The application's own migrations and their table are never touched.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
