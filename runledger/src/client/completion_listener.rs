@@ -52,7 +52,7 @@ pub(crate) struct Waiter<'a> {
     pool: &'a PgPool,
     run_id: Uuid,
     pause: Duration,
-    ear: Option<Subscription>,
+    subscription: Option<Subscription>,
 }
 
 /// How a waiter learns of an end. Each variant keeps the shared listener alive.
@@ -67,7 +67,7 @@ enum Subscription {
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(pool: &'a PgPool, run_id: Uuid) -> Self {
-        Self { pool, run_id, pause: FIRST, ear: None }
+        Self { pool, run_id, pause: FIRST, subscription: None }
     }
 
     /// Returns when the run may have ended. The caller then polls.
@@ -78,25 +78,25 @@ impl<'a> Waiter<'a> {
             self.pause *= 2;
             return;
         }
-        match self.ear.get_or_insert_with(|| Subscription::Opening(LISTENERS.of(self.pool))) {
-            Subscription::Opening(hub) => {
-                let hub = Arc::clone(hub);
+        match self.subscription.get_or_insert_with(|| Subscription::Opening(LISTENERS.of(self.pool))) {
+            Subscription::Opening(shared) => {
+                let shared = Arc::clone(shared);
                 // While the listener is being opened, the waiter keeps polling.
-                if let Ok(opened) = tokio::time::timeout(within(POLL), hub.opened()).await {
-                    self.ear = self.join(hub, opened).await;
+                if let Ok(opened) = tokio::time::timeout(within(POLL), shared.opened()).await {
+                    self.subscription = self.join(shared, opened).await;
                 }
             }
             Subscription::Listening(ends, _) => {
                 if let Ok(Notification::Silence) =
                     tokio::time::timeout(within(SAFETY_POLL), next_notification(ends, self.run_id)).await
                 {
-                    self.ear = None;
+                    self.subscription = None;
                 }
             }
             Subscription::Unavailable(until, _) => {
                 tokio::time::sleep(within(POLL)).await;
                 if *until <= Instant::now() {
-                    self.ear = None;
+                    self.subscription = None;
                 }
             }
         }
@@ -104,16 +104,16 @@ impl<'a> Waiter<'a> {
 
     /// The caller must poll once more afterwards: a run that ended before the row was written does
     /// not notify.
-    async fn join(&self, hub: Arc<Listener>, opened: Option<Opened>) -> Option<Subscription> {
+    async fn join(&self, shared: Arc<Listener>, opened: Option<Opened>) -> Option<Subscription> {
         let ends = match opened? {
             Opened::Listening(ends) => ends.upgrade()?.subscribe(),
-            Opened::Unavailable(until) => return Some(Subscription::Unavailable(until, hub)),
+            Opened::Unavailable(until) => return Some(Subscription::Unavailable(until, shared)),
         };
         let is_announced = self.announce().await;
         Some(if is_announced {
-            Subscription::Listening(ends, hub)
+            Subscription::Listening(ends, shared)
         } else {
-            Subscription::Unavailable(Instant::now() + UNAVAILABLE_FOR, hub)
+            Subscription::Unavailable(Instant::now() + UNAVAILABLE_FOR, shared)
         })
     }
 
@@ -202,26 +202,27 @@ impl Listeners {
         let options = pool.connect_options();
         let database =
             format!("{}/{:?} {}", server_key(&options), options.get_database(), options.get_username());
-        let mut hubs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(hub) = hubs.get(&database).and_then(Weak::upgrade).filter(|hub| hub.lives()) {
-            return hub;
+        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = listeners.get(&database).and_then(Weak::upgrade).filter(|shared| shared.lives())
+        {
+            return shared;
         }
         // A program may wait on many databases in turn, so remove unused entries.
-        hubs.retain(|_, hub| hub.strong_count() > 0);
-        let hub = Arc::new(Listener::open(pool));
-        hubs.insert(database, Arc::downgrade(&hub));
-        hub
+        listeners.retain(|_, shared| shared.strong_count() > 0);
+        let shared = Arc::new(Listener::open(pool));
+        listeners.insert(database, Arc::downgrade(&shared));
+        shared
     }
 }
 
 /// Opens the listener and forwards notifications.
 async fn serve(options: Arc<PgConnectOptions>, open: watch::Sender<Option<Opened>>) {
-    let era = ServerEpoch::begin(&options);
+    let epoch = ServerEpoch::begin(&options);
     match with_timeout(OPENING, listen(&options, &[CHANNEL])).await {
         Ok(listener) => {
             let (ends, _) = broadcast::channel(BACKLOG);
             open.send_replace(Some(Opened::Listening(ends.downgrade())));
-            Box::pin(forward(listener, era, &options, ends)).await;
+            Box::pin(forward(listener, epoch, &options, ends)).await;
         }
         Err(error) => {
             tracing::debug!(%error, "nobody can listen for the ends of runs; waiters ask instead");
@@ -232,7 +233,7 @@ async fn serve(options: Arc<PgConnectOptions>, open: watch::Sender<Option<Opened
 
 async fn forward(
     mut listener: PgListener,
-    mut era: ServerEpoch,
+    mut epoch: ServerEpoch,
     options: &PgConnectOptions,
     ends: broadcast::Sender<Uuid>,
 ) {
@@ -244,14 +245,14 @@ async fn forward(
             // A connection that a firewall dropped, or that leads to a replaced server, stays
             // silent forever.
             _ = asking.tick() => {
-                if !era.is_over() && with_timeout(PING_LIMIT, answers(&mut listener)).await.is_ok() {
+                if !epoch.is_over() && with_timeout(PING_LIMIT, answers(&mut listener)).await.is_ok() {
                     continue;
                 }
                 let next = ServerEpoch::begin(options);
                 match with_timeout(OPENING, listen(options, &[CHANNEL])).await {
                     Ok(another) => {
                         tracing::debug!("another connection listens for the ends of runs");
-                        (listener, era) = (another, next);
+                        (listener, epoch) = (another, next);
                         Ok(None)
                     }
                     Err(error) => Err(error),
@@ -328,14 +329,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn somebody_tries_to_listen_again_though_waits_overlap() {
         let silent = server();
-        let (pool, hubs) = (pool_before(&silent), Listeners::default());
-        let first = hubs.of(&pool);
+        let (pool, listeners) = (pool_before(&silent), Listeners::default());
+        let first = listeners.of(&pool);
         assert!(matches!(first.opened().await, Some(Opened::Unavailable(_))));
-        assert!(Arc::ptr_eq(&first, &hubs.of(&pool)), "not at once");
+        assert!(Arc::ptr_eq(&first, &listeners.of(&pool)), "not at once");
         tokio::time::advance(UNAVAILABLE_FOR).await;
-        let second = hubs.of(&pool);
+        let second = listeners.of(&pool);
         assert!(!Arc::ptr_eq(&first, &second));
-        assert!(Arc::ptr_eq(&second, &hubs.of(&pool)), "together");
+        assert!(Arc::ptr_eq(&second, &listeners.of(&pool)), "together");
     }
 
     #[tokio::test(start_paused = true)]
@@ -346,9 +347,9 @@ mod tests {
         let mut n_tries = 0;
         let began = Instant::now();
         while began.elapsed() < (OPENING + UNAVAILABLE_FOR) * 3 {
-            let was_open = waiter.ear.is_some();
+            let was_open = waiter.subscription.is_some();
             waiter.wait(None).await;
-            n_tries += usize::from(!was_open && waiter.ear.is_some());
+            n_tries += usize::from(!was_open && waiter.subscription.is_some());
         }
         assert!(n_tries > 1, "it tried {n_tries} times");
     }
@@ -356,9 +357,9 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_kept_of_a_database_that_nobody_waits_for_any_more() {
         let (one, other) = (server(), server());
-        let hubs = Listeners::default();
-        drop(hubs.of(&pool_before(&one)));
-        let _kept = hubs.of(&pool_before(&other));
-        assert_eq!(hubs.0.lock().unwrap().len(), 1);
+        let listeners = Listeners::default();
+        drop(listeners.of(&pool_before(&one)));
+        let _kept = listeners.of(&pool_before(&other));
+        assert_eq!(listeners.0.lock().unwrap().len(), 1);
     }
 }

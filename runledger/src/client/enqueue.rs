@@ -67,9 +67,9 @@ impl<J: Job> Call<J> {
     /// idempotency key.
     pub fn enqueue<'c, V: EnqueueTarget<'c>>(
         self,
-        via: V,
+        target: V,
     ) -> impl Future<Output = Result<RunHandle<J>, ClientError>> + Send + use<'c, J, V> {
-        let route = via.via();
+        let route = target.target();
         async move {
             let home = home_of(&route);
             let submitted = submit(vec![self.request], route).await?;
@@ -89,14 +89,14 @@ impl<J: Job> Call<J> {
 /// As for [`Call::enqueue`]. The batch is written completely or not at all.
 pub fn enqueue_all<'c, C, V>(
     calls: impl IntoIterator<Item = C>,
-    via: V,
+    target: V,
 ) -> impl Future<Output = Result<Vec<EnqueuedRun>, ClientError>> + Send
 where
     C: Into<AnyCall>,
     V: EnqueueTarget<'c>,
 {
     let requests: Vec<Request> = calls.into_iter().map(|call| call.into().request).collect();
-    let route = via.via();
+    let route = target.target();
     submit(requests, route)
 }
 

@@ -133,9 +133,9 @@ impl SendSignal {
     /// # Cancel safety
     /// Not cancel safe: a dropped call may still send the signal. Repeating it is safe with an
     /// idempotency key.
-    pub async fn send<'c, V: EnqueueTarget<'c>>(self, via: V) -> Result<SignalReceipt, ClientError> {
+    pub async fn send<'c, V: EnqueueTarget<'c>>(self, target: V) -> Result<SignalReceipt, ClientError> {
         not_between_steps()?;
-        let mut route = via.via();
+        let mut route = target.target();
         let sealer = route.sealer()?;
         let signal = self.checked(&sealer)?;
         route.check_path().await?;

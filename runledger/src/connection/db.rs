@@ -484,7 +484,7 @@ enum For {
 /// A target for enqueues and signals: a pool, a connection, or the caller's open transaction.
 pub trait EnqueueTarget<'c>: sealed::Sealed {
     #[doc(hidden)]
-    fn via(self) -> Target<'c>;
+    fn target(self) -> Target<'c>;
 }
 
 /// The kinds of an [`EnqueueTarget`].
@@ -543,7 +543,7 @@ pub struct BoundConnection<'c> {
 
 impl sealed::Sealed for BoundConnection<'_> {}
 impl<'c> EnqueueTarget<'c> for BoundConnection<'c> {
-    fn via(self) -> Target<'c> {
+    fn target(self) -> Target<'c> {
         Target::Connection(self.connection, Some(self.sealer))
     }
 }
@@ -554,42 +554,42 @@ pub(crate) mod sealed {
 
 impl sealed::Sealed for &Db {}
 impl<'c> EnqueueTarget<'c> for &'c Db {
-    fn via(self) -> Target<'c> {
+    fn target(self) -> Target<'c> {
         Target::Db(self)
     }
 }
 
 impl sealed::Sealed for &PgPool {}
 impl<'c> EnqueueTarget<'c> for &'c PgPool {
-    fn via(self) -> Target<'c> {
+    fn target(self) -> Target<'c> {
         Target::Pool(self)
     }
 }
 
 impl sealed::Sealed for &mut PgConnection {}
 impl<'c> EnqueueTarget<'c> for &'c mut PgConnection {
-    fn via(self) -> Target<'c> {
+    fn target(self) -> Target<'c> {
         Target::Connection(self, None)
     }
 }
 
 impl sealed::Sealed for &mut PoolConnection<Postgres> {}
 impl<'c> EnqueueTarget<'c> for &'c mut PoolConnection<Postgres> {
-    fn via(self) -> Target<'c> {
+    fn target(self) -> Target<'c> {
         Target::Connection(self, None)
     }
 }
 
 impl sealed::Sealed for &mut Transaction<'_, Postgres> {}
 impl<'c> EnqueueTarget<'c> for &'c mut Transaction<'_, Postgres> {
-    fn via(self) -> Target<'c> {
+    fn target(self) -> Target<'c> {
         Target::Connection(self, None)
     }
 }
 
 impl sealed::Sealed for &mut Tx {}
 impl<'c> EnqueueTarget<'c> for &'c mut Tx {
-    fn via(self) -> Target<'c> {
+    fn target(self) -> Target<'c> {
         let sealer = self.sealer().clone();
         Target::Tx(self, sealer)
     }

@@ -10,8 +10,8 @@ use crate::definition::{Definition, RunFuture};
 /// Starts one try of a job's body.
 pub(crate) fn run(definition: &'static Definition, invocation: Invocation) -> RunFuture {
     #[cfg(feature = "testing")]
-    if let Some(part) = super::test_hooks::worker_hooks(&invocation.provided) {
-        return part.run(definition, invocation);
+    if let Some(hooks) = super::test_hooks::worker_hooks(&invocation.provided) {
+        return hooks.run(definition, invocation);
     }
     (definition.run)(invocation)
 }
@@ -26,8 +26,8 @@ pub(crate) fn around<'a>(
     begin: impl FnOnce() -> Try<'a> + Send + 'a,
 ) -> Try<'a> {
     #[cfg(feature = "testing")]
-    if let Some(part) = super::test_hooks::worker_hooks(&attempt.provided) {
-        return Box::pin(async move { part.around(attempt.fence.run_id, key, in_transaction, begin).await });
+    if let Some(hooks) = super::test_hooks::worker_hooks(&attempt.provided) {
+        return Box::pin(async move { hooks.around(attempt.fence.run_id, key, in_transaction, begin).await });
     }
     begin()
 }

@@ -109,7 +109,7 @@ async fn write_lines(attempt: &Attempt, lines: Vec<Emitted>) -> Vec<WriteResult>
 /// stay unpolled, so a task does the work.
 async fn write(attempt: &Arc<Attempt>, step: Option<Checkpoint>) -> Vec<WriteResult> {
     let attempt = Arc::clone(attempt);
-    let written = spawn_detached("marks", |_| async move {
+    let written = spawn_detached("markers", |_| async move {
         tokio::select! {
             biased;
             written = write_locked(&attempt, step) => Some(written),

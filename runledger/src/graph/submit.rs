@@ -41,9 +41,9 @@ impl<T: Payload> Graph<T> {
     /// idempotency key.
     pub fn enqueue<'c, V: EnqueueTarget<'c>>(
         self,
-        via: V,
+        target: V,
     ) -> impl Future<Output = Result<GraphHandle<T>, ClientError>> + Send + use<'c, T, V> {
-        let mut route = via.via();
+        let mut route = target.target();
         async move {
             not_between_steps()?;
             let home = home_of(&route);

@@ -11,7 +11,7 @@ use super::settle::RetryPolicy;
 /// A setting without an override comes from the job's definition. Options of a call take precedence
 /// over both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "a tuning does nothing until it is stored: `db.set_overrides(job, tuning)`"]
+#[must_use = "overrides do nothing until they are stored: `db.set_overrides(job, overrides)`"]
 pub struct JobOverrides {
     pub(crate) disabled: Option<String>,
     pub(crate) max_attempts: Option<u32>,

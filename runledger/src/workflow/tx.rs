@@ -129,7 +129,7 @@ fn taken() -> Failure {
 
 impl sealed::Sealed for &mut StepTx {}
 impl<'c> EnqueueTarget<'c> for &'c mut StepTx {
-    fn via(self) -> Target<'c> {
+    fn target(self) -> Target<'c> {
         let sealer = self.sealer().clone();
         Target::Tx(self, sealer)
     }

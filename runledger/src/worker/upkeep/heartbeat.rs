@@ -71,7 +71,7 @@ impl Heartbeat {
                     if alive {
                         // The send fails if the worker stops and the receiver is gone.
                         let _ = self.acknowledged.send(sent);
-                        self.stop_requested(&reply);
+                        self.stop_requested_runs(&reply);
                     }
                     let _ = if alive {
                         self.replies.try_send(reply).ok()
@@ -118,7 +118,7 @@ impl Heartbeat {
     }
 
     /// Sends requested cancels and pauses to the runs in flight.
-    fn stop_requested(&self, reply: &HeartbeatReply) {
+    fn stop_requested_runs(&self, reply: &HeartbeatReply) {
         for run_id in &reply.cancels {
             self.in_flight.stop(*run_id, StopOrder::Cancel);
         }
