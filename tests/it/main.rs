@@ -49,6 +49,7 @@ mod places;
 mod plans;
 mod processes;
 mod progress;
+mod refused_ends;
 mod registry;
 mod releases;
 mod resources;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use runledger::prelude::*;
-use runledger::{Cancelled, Job, RunState, Timings, Worker};
+use runledger::{Cancelled, Graph, Job, RunState, Timings, Worker};
 use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
@@ -441,6 +441,36 @@ async fn body_keeps_its_lock_limit_until_its_commit() {
     soon(parent.result()).await.unwrap();
     let of_body = "select count(*) from public.seen where lock_limit = '7s'";
     assert_eq!(scalar::<i64>(&db, of_body).await, 1);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_waits_for_locks_at_most_30_s_and_keeps_the_lock_limit_of_its_body() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(
+        &db,
+        "create table public.seen (at text, lock_limit text);
+         create function public.see() returns trigger language plpgsql as
+         $$ begin insert into public.seen values (tg_table_name, current_setting('lock_timeout')); return null; end $$;
+         create constraint trigger sees after insert on runledger.outcome
+         deferrable initially deferred for each row execute function public.see()",
+    )
+    .await;
+    let mut graph = Graph::new("g");
+    let first = graph.node("first", triggers_ends_its_transaction_when_told());
+    let second = graph.node("second", triggers_says("done".into()));
+    graph.after(second, first);
+    let run = graph.result(second).enqueue(&db).await.unwrap();
+    let see =
+        "create trigger sees after insert on runledger.ready for each row execute function public.see()";
+    execute(&db, see).await;
+    let door = Door(Arc::new(Semaphore::new(1)));
+    let app = App::new(db.clone()).with(jobs![triggers_ends_its_transaction_when_told, triggers_says]);
+    let worker = app.provide(door).timings(Timings::FAST).start().await.unwrap();
+    soon(run.result()).await.unwrap();
+    let seen =
+        "select count(*) from public.seen where (at, lock_limit) in (('ready', '30s'), ('outcome', '7s'))";
+    assert_eq!(scalar::<i64>(&db, seen).await, 2);
     worker.stop().await;
 }
 

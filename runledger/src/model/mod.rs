@@ -22,6 +22,8 @@ pub(crate) mod panic;
 pub mod payload;
 pub mod picture;
 pub mod recorded;
+#[cfg(feature = "worker")]
+pub(crate) mod refusal;
 pub mod replay;
 pub mod request;
 pub mod scope;

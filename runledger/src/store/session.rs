@@ -307,23 +307,43 @@ pub(crate) fn is_read_committed(level: &str) -> bool {
     ["read committed", "read uncommitted"].contains(&level)
 }
 
+/// Keeps the lock limit of the transaction, which its body may have set.
+macro_rules! keep_lock_limit {
+    () => {
+        "select pg_catalog.set_config('runledger.lock_limit', pg_catalog.current_setting('lock_timeout'), true); "
+    };
+}
+
+macro_rules! restore_lock_limit {
+    () => {
+        "select pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('runledger.lock_limit'), true); "
+    };
+}
+
+/// Limits each wait for a lock to 30 s. The engine gives up a statement after 35 s, but the server
+/// would go on waiting for the lock, with the locks that the transaction has.
+pub(crate) async fn limit_locks(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, concat!(keep_lock_limit!(), "set local lock_timeout = '30s'")).await
+}
+
+/// Sets the transaction's own lock limit again: it applies to deferred triggers at the commit.
+pub(crate) async fn restore_lock_limit(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, restore_lock_limit!()).await
+}
+
 /// Begins a savepoint in which a statement waits at most 200 ms for a lock. [`release_wake`] or
 /// [`roll_back_wake`] ends it.
 ///
 /// The savepoint has a name of its own, because a body may have left savepoints of sqlx open.
 pub(crate) async fn save_wake(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    const SAVE: &str = "savepoint runledger_wake; \
-        select pg_catalog.set_config('runledger.lock_limit', pg_catalog.current_setting('lock_timeout'), true); \
-        set local lock_timeout = '200ms'";
+    const SAVE: &str =
+        concat!("savepoint runledger_wake; ", keep_lock_limit!(), "set local lock_timeout = '200ms'");
     set(connection, SAVE).await
 }
 
-/// Keeps what was done since [`save_wake`]. A release keeps `set local`, so the transaction's own
-/// lock limit is set again: it applies to deferred triggers at the commit.
+/// Keeps what was done since [`save_wake`], but not its lock limit.
 pub(crate) async fn release_wake(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    const RELEASE: &str = "select pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('runledger.lock_limit'), true); \
-        release savepoint runledger_wake";
-    set(connection, RELEASE).await
+    set(connection, concat!(restore_lock_limit!(), "release savepoint runledger_wake")).await
 }
 
 /// Undoes what was done since [`save_wake`], including the lock limit. Works after an error.

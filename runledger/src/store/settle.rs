@@ -11,7 +11,7 @@ use super::error::spares_others;
 use super::graph::release;
 use super::locks::IfLocked;
 use super::places::has_repaired;
-use super::session::{BEGIN, BEGIN_RESTLESS, is_read_committed};
+use super::session::{BEGIN, BEGIN_RESTLESS, is_read_committed, limit_locks, restore_lock_limit};
 use super::sql;
 use super::wait::{Above, try_wake_parent, wake_parents};
 use super::worker::{Orphan, orphans};
@@ -118,6 +118,9 @@ async fn settle_once(
     Ok(Batch { written, owed: unheard.into_iter().map(|(_, parent)| parent).collect() })
 }
 
+/// The cause in `settle.sql` with which a failure replaces the recorded one.
+const REFUSED: &str = "refused";
+
 /// The result of a settlement in the transaction of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InBody {
@@ -157,8 +160,10 @@ pub(crate) async fn settle_in(
             }
             Above::Nothing | Above::Parent(_) => {}
             Above::Graph(graph_id) => {
+                limit_locks(tx).await?;
                 release(tx, &[item.fence.run_id]).await?;
                 sqlx::query(sql::SEEN_WHOLE).bind(graph_id).execute(&mut *tx).await?;
+                restore_lock_limit(tx).await?;
             }
         }
     }
@@ -324,6 +329,12 @@ impl Settled {
     /// Sets whether steps of the run may have to be compensated.
     pub(crate) fn of_saga(self, may_undo: bool) -> Self {
         Self { may_undo, ..self }
+    }
+
+    /// Stores the failure in place of the recorded one, which the database has refused.
+    pub(crate) fn after_refusal(self) -> Self {
+        let ends = matches!(self.state, RunState::Failed | RunState::Cancelled);
+        Self { cause: if ends { Some(REFUSED) } else { self.cause }, ..self }
     }
 
     /// Whether it completes its run.

@@ -2,7 +2,8 @@
 --         verdict says.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds,
 --        $7 instants, $8 causes, $9 attempts, $10 crashes, $11 as in checkpoint.sql
---        a state is `completed`, `failed`, `cancelled`, `queued`, `blocked` or `paused`
+--        a state is `completed`, `failed`, `cancelled`, `queued`, `blocked` or `paused`; the cause
+--        `refused` says that the database refused the error that is recorded for this end
 -- out:   run_id, token, told (notifications), isolation (of the transaction), restless (as in
 --        checkpoint.sql); the items whose fence holds
 -- locks: the leases and requests to pause (deleted). Before it, lock_runs.sql locks the parents of
@@ -42,15 +43,18 @@ failing as (
     select
         held.run_id, held.attempt, held.crashes, held.claims, held.worker_id, held.claimed_at,
         coalesce(undo.state, held.state) as state,
-        coalesce(
-            undo.error,
-            (
-                select pg_catalog.jsonb_set(held.error::jsonb, '{message}', pg_catalog.to_jsonb((held.error::json ->> 'message'::text) || ': ' || cancel.reason))::json
-                from runledger.cancel
-                where held.state = 'cancelled' and cancel.run_id = held.run_id and cancel.reason is not null
-            ),
-            held.error::json
-        ) as error,
+        case
+            when held.cause = 'refused' then held.error::json
+            else coalesce(
+                undo.error,
+                (
+                    select pg_catalog.jsonb_set(held.error::jsonb, '{message}', pg_catalog.to_jsonb((held.error::json ->> 'message'::text) || ': ' || cancel.reason))::json
+                    from runledger.cancel
+                    where held.state = 'cancelled' and cancel.run_id = held.run_id and cancel.reason is not null
+                ),
+                held.error::json
+            )
+        end as error,
         runledger.is_to_undo(held.run_id) as is_to_undo
     from held
     left join lateral (select state, error from runledger.undo where undo.run_id = held.run_id offset 0) as undo on true

@@ -34,6 +34,7 @@ use crate::engine::stop::StopReason;
 use crate::engine::{body, markers, transaction};
 use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
+use crate::model::refusal::Settlements;
 use crate::model::replay::{Recorded, Replay};
 use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
 use crate::model::state::RunState;
@@ -156,9 +157,24 @@ impl Executor {
     }
 
     async fn settle_unstarted(&self, claimed: Claimed, slot: Slot, outcome: Outcome) {
-        let settlement = settle(outcome, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
-        self.commit_queue.write(settled(slot.fence, settlement, &claimed, self.db.sealer())).await;
+        let first = settle(outcome, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
+        let mut settlements = Settlements::new(first, claimed.counters);
+        while let Some(settlement) = settlements.next() {
+            let settled = settled(slot.fence, settlement, &claimed, self.db.sealer());
+            let WriteResult::Refused(refusal) = self.commit_queue.write(settled).await else { break };
+            if !settlements.refused(&refusal) {
+                self.warn_unstored(slot.fence, &refusal);
+            }
+        }
         self.hint_at_permit();
+    }
+
+    fn warn_unstored(&self, fence: Fence, refusal: &Failure) {
+        let failure = self.db.sealer().loggable(refusal);
+        tracing::error!(
+            run_id = %fence.run_id, %failure,
+            "the database refuses every outcome of an attempt; maintenance returns the run to its queue, and its body executes again"
+        );
     }
 
     /// Makes the claimer scan for runs whose permit may be free now. A scan that finds none costs
@@ -310,7 +326,30 @@ impl Executor {
             let failure = self.db.sealer().loggable(failure);
             tracing::warn!(job, run_id = %attempt.fence.run_id, attempt = number, %failure, "an attempt failed");
         }
-        let settlement = settle(outcome, claimed.counters, policy, unit_random());
+        let first = settle(outcome, claimed.counters, policy, unit_random());
+        let mut settlements = Settlements::new(first, claimed.counters);
+        while let Some(settlement) = settlements.next() {
+            let is_other = settlements.has_been_refused();
+            let written = Box::pin(self.write_settlement(attempt, run, settlement, is_other)).await;
+            let Err(refusal) = written else { break };
+            if !settlements.refused(&refusal) {
+                self.warn_unstored(attempt.fence, &refusal);
+            }
+        }
+        if is_cancel {
+            self.cancel_below(attempt.fence.run_id, None).await;
+        }
+    }
+
+    /// Writes a settlement, then reports it. Returns the failure if the database refuses it.
+    /// `is_other` says that it replaces a refused one.
+    async fn write_settlement(
+        &self,
+        attempt: &Attempt,
+        run: &Run,
+        settlement: Settlement,
+        is_other: bool,
+    ) -> Result<(), Failure> {
         let due = match &settlement.verdict {
             Verdict::Requeue { due: Due::In(delay), .. } => Some(*delay),
             Verdict::Requeue { due: Due::At(instant), .. } => {
@@ -322,7 +361,6 @@ impl Executor {
             Verdict::Fail(_) | Verdict::Cancel(_) if is_workflow(attempt.definition) => Some(Duration::ZERO),
             _ => None,
         };
-        let own_failure = settlement.verdict.failure().map(ToString::to_string);
         let is_heard = run.watch.is_some() || self.on_failure.is_some();
         let decided = is_heard.then(|| What::of(&settlement.verdict));
         let decided_at = Instant::now();
@@ -330,8 +368,9 @@ impl Executor {
         let may_undo = is_workflow(attempt.definition);
         // Only workflows start other runs.
         let fails = may_undo && matches!(settlement.verdict, Verdict::Fail(_));
-        let settled = settled(fence, settlement, claimed, self.db.sealer());
-        match self.commit_queue.write(settled.of_saga(may_undo)).await {
+        let settled = settled(fence, settlement, &run.claimed, self.db.sealer()).of_saga(may_undo);
+        let settled = if is_other { settled.after_refusal() } else { settled };
+        match self.commit_queue.write(settled).await {
             WriteResult::Yes => {
                 if let Some(delay) = due {
                     // Send after the commit: a scan of the claimer before it would miss the run. In
@@ -346,13 +385,9 @@ impl Executor {
                 }
             }
             WriteResult::LeaseLost | WriteResult::Gone => Box::pin(self.tell_lost(run, decided)).await,
-            WriteResult::Refused(refusal) => {
-                Box::pin(self.settle_refused(run, fence, refusal, own_failure)).await;
-            }
+            WriteResult::Refused(refusal) => return Err(refusal),
         }
-        if is_cancel {
-            self.cancel_below(fence.run_id, None).await;
-        }
+        Ok(())
     }
 
     /// Cancels the children of a run that was cancelled or has failed.
@@ -367,52 +402,6 @@ impl Executor {
             Ok(to_wake) => self.commit_queue.wakes.owe(to_wake),
             Err(error) => {
                 tracing::warn!(%error, %run_id, "what is below a run that was cancelled or has failed is not cancelled yet");
-            }
-        }
-    }
-
-    /// Fails the run because the database refused to store its outcome. The refusal is the failure.
-    /// The run's own failure is left out, because its text may be the cause of the refusal. If the
-    /// database refuses again, the run is blocked and shows both.
-    async fn settle_refused(&self, run: &Run, fence: Fence, reason: Failure, own_failure: Option<String>) {
-        let claimed = &run.claimed;
-        let failed = Outcome::Failed(reason.clone(), Retry::Never);
-        let settlement = settle(failed, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
-        let settled = settled(fence, settlement, claimed, self.db.sealer());
-        match self.commit_queue.write(settled.of_saga(true)).await {
-            WriteResult::Yes => {
-                self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
-                Box::pin(self.tell(run, What::Failed(reason))).await;
-            }
-            WriteResult::LeaseLost | WriteResult::Gone => Box::pin(self.tell_lost(run, None)).await,
-            WriteResult::Refused(mut refusal) => {
-                refusal.causes.extend(own_failure);
-                Box::pin(self.block_refused(run, fence, refusal)).await;
-            }
-        }
-    }
-
-    /// Blocks the run because the database refuses every outcome. Its body must not execute again.
-    async fn block_refused(&self, run: &Run, fence: Fence, failure: Failure) {
-        let claimed = &run.claimed;
-        let message = format!(
-            "the end of this run cannot be stored: {}; see whether a trigger or a constraint refuses it, then resume or cancel the run",
-            failure.message
-        );
-        let failure = Failure { message, ..failure };
-        let blocked = Outcome::Diverged(failure.clone());
-        let settlement = settle(blocked, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
-        let decided = What::of(&settlement.verdict);
-        let settled = settled(fence, settlement, claimed, self.db.sealer());
-        match self.commit_queue.write(settled).await {
-            WriteResult::Yes => {
-                tracing::error!(run_id = %fence.run_id, failure = %self.db.sealer().loggable(&failure), "a run is blocked");
-                Box::pin(self.tell(run, decided)).await;
-            }
-            WriteResult::LeaseLost | WriteResult::Gone => Box::pin(self.tell_lost(run, None)).await,
-            WriteResult::Refused(failure) => {
-                let failure = self.db.sealer().loggable(&failure);
-                tracing::error!(run_id = %fence.run_id, %failure, "a run cannot be blocked; maintenance returns it to its queue");
             }
         }
     }

@@ -1,0 +1,209 @@
+//! The settlements to try after the database has refused the first one.
+//!
+//! A trigger or constraint may refuse one state, or only the text of a failure. So each settlement
+//! asks for less than the one before. A run that did not end is never failed by a refusal: it is
+//! blocked, and an operator can resume it. A run that only returns to its queue has no other
+//! settlement: maintenance returns it later.
+
+use std::collections::VecDeque;
+
+use super::failure::{Failure, FailureKind};
+use super::settle::{Cause, Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
+
+/// An audit table may accept no longer text.
+const SHORT: &str = "not stored; see the worker's log";
+
+/// The settlements of one attempt. The next one is written if the database refuses the one before.
+pub(crate) struct Settlements {
+    next: VecDeque<Settlement>,
+    first: Option<First>,
+}
+
+/// What later settlements keep of the first.
+struct First {
+    kept: Option<Kept>,
+    is_released: bool,
+    own_failure: Option<String>,
+    counters: Counters,
+    claimed: Counters,
+}
+
+/// A verdict without its failure.
+#[derive(Clone, Copy)]
+enum Kept {
+    Fail,
+    Cancel,
+    Retry(Due, Cause),
+}
+
+impl Kept {
+    fn with(self, failure: Failure) -> Verdict {
+        match self {
+            Self::Fail => Verdict::Fail(failure),
+            Self::Cancel => Verdict::Cancel(failure),
+            Self::Retry(due, cause) => Verdict::Requeue { due, cause, failure: Some(failure) },
+        }
+    }
+}
+
+impl Settlements {
+    /// `claimed` has the counters of the attempt.
+    pub(crate) fn new(first: Settlement, claimed: Counters) -> Self {
+        let kept = match &first.verdict {
+            Verdict::Complete(_) | Verdict::Fail(_) => Some(Kept::Fail),
+            Verdict::Cancel(_) => Some(Kept::Cancel),
+            Verdict::Requeue { due, cause, failure: Some(_) } => Some(Kept::Retry(*due, *cause)),
+            Verdict::Requeue { .. } | Verdict::Block(_) | Verdict::Pause => None,
+        };
+        let is_released = matches!(first.verdict, Verdict::Requeue { cause: Cause::Released, .. });
+        let own_failure = first.verdict.failure().map(ToString::to_string);
+        let counters = first.counters;
+        let next = VecDeque::from([first]);
+        Self { next, first: Some(First { kept, is_released, own_failure, counters, claimed }) }
+    }
+
+    /// Returns the next settlement to write, if there is one.
+    pub(crate) fn next(&mut self) -> Option<Settlement> {
+        self.next.pop_front()
+    }
+
+    /// Whether the next settlement replaces a refused one.
+    pub(crate) fn has_been_refused(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Takes note that the database refused the last settlement. Returns false if no other is left.
+    pub(crate) fn refused(&mut self, refusal: &Failure) -> bool {
+        if let Some(first) = self.first.take() {
+            self.next.extend(first.after(refusal));
+        }
+        !self.next.is_empty()
+    }
+}
+
+impl First {
+    /// Returns the settlements to try in turn.
+    ///
+    /// 1. The same state, with the refusal as the failure and the run's own failure as its cause.
+    /// 2. The same state, with the refusal alone.
+    /// 3. The run is blocked, and shows both.
+    /// 4. The run is blocked, with a short text.
+    fn after(self, refusal: &Failure) -> Vec<Settlement> {
+        if self.is_released {
+            return Vec::new();
+        }
+        let own_failure = self.own_failure;
+        let with_own = |failure: &Failure| {
+            let mut failure = failure.clone();
+            failure.causes.extend(own_failure.clone());
+            failure
+        };
+        let kept = |failure| {
+            let verdict = self.kept?.with(failure);
+            Some(Settlement { verdict, counters: self.counters })
+        };
+        let blocked =
+            |failure| settle(Outcome::Diverged(failure), self.claimed, &RetryPolicy::NOT_ASKED, 0.0);
+        let message = format!(
+            "the end of this attempt cannot be stored: {}; see whether a trigger or a constraint refuses it, then resume or cancel the run",
+            refusal.message
+        );
+        let explained = Failure { message, ..refusal.clone() };
+        let in_full = own_failure.as_ref().and_then(|_| kept(with_own(refusal)));
+        in_full
+            .into_iter()
+            .chain(kept(refusal.clone()))
+            .chain([blocked(with_own(&explained)), blocked(Failure::new(FailureKind::Error, SHORT))])
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::payload::Stored;
+
+    const CLAIMED: Counters = Counters { attempt: 2, crashes: 1 };
+
+    fn after(verdict: Verdict) -> Vec<Settlement> {
+        let counters = Counters { attempt: 2, crashes: 0 };
+        let refusal = Failure::new(FailureKind::Error, "value too long");
+        let mut settlements = Settlements::new(Settlement { verdict, counters }, CLAIMED);
+        assert!(settlements.next().is_some() && settlements.refused(&refusal));
+        let mut others = Vec::new();
+        while let Some(next) = settlements.next() {
+            let is_last = settlements.next.is_empty();
+            assert_eq!(settlements.refused(&refusal), !is_last);
+            others.push(next);
+        }
+        others
+    }
+
+    fn own() -> Failure {
+        Failure::new(FailureKind::Error, "declined")
+    }
+
+    fn is_block(settlement: &Settlement) -> bool {
+        matches!(settlement.verdict, Verdict::Block(_))
+    }
+
+    #[test]
+    fn run_that_has_failed_stays_failed_until_no_failure_can_be_stored() {
+        let [first, second, third, fourth] = after(Verdict::Fail(own())).try_into().unwrap();
+        for (settlement, causes) in [(first, vec!["declined".to_owned()]), (second, Vec::new())] {
+            let Verdict::Fail(failure) = settlement.verdict else { panic!("{settlement:?}") };
+            assert_eq!((failure.message.as_str(), failure.causes), ("value too long", causes));
+        }
+        let Verdict::Block(failure) = third.verdict else { panic!("{third:?}") };
+        assert!(failure.message.contains("value too long") && failure.causes == ["declined"], "{failure:?}");
+        let Verdict::Block(failure) = fourth.verdict else { panic!("{fourth:?}") };
+        assert!(failure.message.len() < 40 && failure.causes.is_empty(), "{failure:?}");
+    }
+
+    #[test]
+    fn run_whose_output_is_refused_fails() {
+        let all = after(Verdict::Complete(Stored::read("1".into())));
+        assert_eq!(all.len(), 3);
+        assert!(matches!(all[0].verdict, Verdict::Fail(_)));
+    }
+
+    #[test]
+    fn attempt_whose_failure_is_refused_is_retried_as_its_policy_says() {
+        let due = Due::In(Duration::from_secs(7));
+        let all = after(Verdict::Requeue { due, cause: Cause::Retried, failure: Some(own()) });
+        for settlement in &all[..2] {
+            let Verdict::Requeue { due: kept, failure, .. } = &settlement.verdict else { panic!("{all:?}") };
+            assert_eq!((*kept, failure.as_ref().unwrap().message.as_str()), (due, "value too long"));
+            assert_eq!(settlement.counters.attempt, 2);
+        }
+        assert!(all[2..].iter().all(is_block));
+    }
+
+    #[test]
+    fn cancelled_run_stays_cancelled() {
+        let all = after(Verdict::Cancel(own()));
+        assert!(all[..2].iter().all(|one| matches!(one.verdict, Verdict::Cancel(_))));
+        assert!(all[2..].iter().all(is_block));
+    }
+
+    #[test]
+    fn run_that_did_not_end_is_blocked_and_keeps_its_attempt() {
+        let slept = Verdict::Requeue { due: Due::In(Duration::ZERO), cause: Cause::Slept, failure: None };
+        for verdict in [slept, Verdict::Block(own()), Verdict::Pause] {
+            let all = after(verdict);
+            assert_eq!(all.len(), 2);
+            assert!(all.iter().all(|one| is_block(one) && one.counters.attempt == 1), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn released_run_is_left_to_maintenance() {
+        let verdict =
+            Verdict::Requeue { due: Due::In(Duration::ZERO), cause: Cause::Released, failure: None };
+        let mut settlements = Settlements::new(Settlement { verdict, counters: CLAIMED }, CLAIMED);
+        settlements.next().unwrap();
+        assert!(!settlements.refused(&own()));
+    }
+}

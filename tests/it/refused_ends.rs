@@ -1,0 +1,257 @@
+//! An audit or an alert of an operator refuses how an attempt ended. The run keeps its state if the
+//! database accepts it with another text. Otherwise it is blocked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use runledger::prelude::*;
+use runledger::{RunState, Timings, Worker};
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+/// Copies a text of each new row into a table whose column is too short for some of them.
+async fn audit(db: &Db, table: &str, text: &str, limit: u32) {
+    execute(
+        db,
+        &format!(
+            "create table public.audit (text varchar({limit}));
+             create function public.audit() returns trigger language plpgsql as
+             $$ begin insert into public.audit values ({text}); return new; end $$;
+             create trigger audit after insert on runledger.{table} for each row execute function public.audit()"
+        ),
+    )
+    .await;
+}
+
+#[derive(Clone)]
+struct Door(Arc<Semaphore>);
+
+impl Door {
+    fn closed() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+}
+
+#[derive(Clone, Default)]
+struct Compensations(Arc<AtomicU32>);
+
+#[job]
+async fn refused_charges() -> Result<()> {
+    Ok(())
+}
+
+#[job(max_attempts = 1)]
+async fn refused_refunds(#[inject] compensations: &Compensations) -> Result<()> {
+    compensations.0.fetch_add(1, Ordering::SeqCst);
+    Err("the bank refunds nothing today; ".repeat(20).into())
+}
+
+#[job]
+async fn refused_refunds_at_once(#[inject] compensations: &Compensations) -> Result<()> {
+    compensations.0.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+#[workflow(max_attempts = 1)]
+async fn refused_saga(wf: &Wf) -> Result<()> {
+    wf.saga().run(refused_charges(), |()| refused_refunds()).await?;
+    Err("the shop is closed".into())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_compensation_is_blocked_and_not_repeated_though_an_alert_refuses_its_text() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    audit(&db, "waiting", "new.error ->> 'message'", 60).await;
+    let compensations = Compensations::default();
+    let app = App::new(db.clone()).with(jobs![refused_saga, refused_charges, refused_refunds]);
+    let worker = app.provide(compensations.clone()).timings(Timings::FAST).start().await.unwrap();
+    let run = refused_saga().enqueue(&db).await.unwrap();
+    until(&db, run.id(), |info| info.state == RunState::Blocked).await;
+    assert_eq!(compensations.0.load(Ordering::SeqCst), 1);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_run_is_blocked_though_an_alert_refuses_the_reason() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    audit(&db, "waiting", "new.error ->> 'message'", 40).await;
+    let run = refused_charges().enqueue(&db).await.unwrap();
+    execute(&db, r#"update runledger.run set options = '{"delay_us": "x"}'"#).await;
+    let worker = worker(&db, jobs![refused_charges]).await;
+    until(&db, run.id(), |info| info.state == RunState::Blocked).await;
+    worker.stop().await;
+}
+
+#[workflow(max_attempts = 1)]
+async fn refused_waits_at_a_door(wf: &Wf) -> Result<()> {
+    wf.saga().run(refused_charges(), |()| refused_refunds_at_once()).await?;
+    Ok(wf.run(refused_passes_a_door()).await?)
+}
+
+#[job]
+async fn refused_passes_a_door(#[inject] door: &Door) -> Result<()> {
+    door.0.acquire().await?.forget();
+    Ok(())
+}
+
+/// Starts a run that waits at the door, after its first step.
+async fn at_the_door(db: &Db, door: &Door, compensations: &Compensations) -> (Worker, Uuid) {
+    let worker = worker_at(db, door, compensations).await;
+    let run = refused_waits_at_a_door().enqueue(db).await.unwrap();
+    let steps = "select count(*) from runledger.step";
+    eventually(async || scalar::<i64>(db, steps).await, |n_steps| *n_steps == 1).await;
+    (worker, run.id())
+}
+
+async fn worker_at(db: &Db, door: &Door, compensations: &Compensations) -> Worker {
+    let app = App::new(db.clone())
+        .with(jobs![refused_waits_at_a_door, refused_charges, refused_passes_a_door, refused_refunds_at_once])
+        .provide(door.clone())
+        .provide(compensations.clone());
+    app.timings(Timings::FAST).start().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_pause_an_audit_refuses_is_blocked_and_goes_on_when_resumed() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    audit(&db, "waiting", "case new.state when 'paused' then new.reason end", 20).await;
+    let (door, compensations) = (Door::closed(), Compensations::default());
+    let (worker, run_id) = at_the_door(&db, &door, &compensations).await;
+    db.pause(run_id, "the tax office asked for a hold until Tuesday").await.unwrap();
+    until(&db, run_id, |info| info.state == RunState::Blocked).await;
+    door.0.add_permits(2);
+    db.resume(run_id).await.unwrap();
+    until(&db, run_id, |info| info.state == RunState::Completed).await;
+    assert_eq!(compensations.0.load(Ordering::SeqCst), 0);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_a_stopping_worker_cannot_return_to_its_queue_is_executed_by_another() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let (door, compensations) = (Door::closed(), Compensations::default());
+    let (worker, run_id) = at_the_door(&db, &door, &compensations).await;
+    execute(
+        &db,
+        "create function public.freeze() returns trigger language plpgsql as
+         $$ begin raise exception 'no new work during the maintenance'; end $$;
+         create trigger freezes before insert on runledger.ready for each row execute function public.freeze()",
+    )
+    .await;
+    worker.stop().await;
+    execute(&db, "drop trigger freezes on runledger.ready").await;
+    door.0.add_permits(2);
+    let worker = worker_at(&db, &door, &compensations).await;
+    until(&db, run_id, |info| info.state == RunState::Completed).await;
+    assert_eq!(compensations.0.load(Ordering::SeqCst), 0);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_is_cancelled_ends_as_cancelled_though_an_audit_refuses_the_reason() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    audit(&db, "outcome", "new.error::text", 250).await;
+    let (door, compensations) = (Door::closed(), Compensations::default());
+    let (worker, run_id) = at_the_door(&db, &door, &compensations).await;
+    db.cancel(run_id, &"the customer asked for it; ".repeat(12)).await.unwrap();
+    until(&db, run_id, |info| info.state == RunState::Cancelled).await;
+    assert_eq!(compensations.0.load(Ordering::SeqCst), 1);
+    worker.stop().await;
+}
+
+#[workflow(max_attempts = 1)]
+async fn refused_fails_at_length(wf: &Wf) -> Result<()> {
+    wf.saga().run(refused_charges(), |()| refused_refunds_at_once()).await?;
+    Err("the card was declined; ".repeat(20).into())
+}
+
+#[workflow]
+async fn refused_asks(wf: &Wf) -> Result<bool> {
+    Ok(wf.start(refused_fails_at_length()).await?.result().await.is_err())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn saga_whose_failure_an_audit_refuses_fails_after_its_compensations() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    audit(&db, "outcome", "new.error::text", 250).await;
+    let compensations = Compensations::default();
+    let app = App::new(db.clone())
+        .with(jobs![refused_asks, refused_fails_at_length, refused_charges, refused_refunds_at_once])
+        .provide(compensations.clone());
+    let worker = app.timings(Timings::FAST).start().await.unwrap();
+    let run = refused_asks().enqueue(&db).await.unwrap();
+    assert!(soon(run.result()).await.unwrap());
+    assert_eq!(compensations.0.load(Ordering::SeqCst), 1);
+    worker.stop().await;
+}
+
+#[job(max_attempts = 2, backoff = "10ms..10ms")]
+async fn refused_fails_once(#[inject] compensations: &Compensations) -> Result<()> {
+    match compensations.0.fetch_add(1, Ordering::SeqCst) {
+        0 => Err("the gateway did not answer; ".repeat(20).into()),
+        _ => Ok(()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempt_whose_failure_an_audit_refuses_is_retried() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    audit(&db, "attempt", "new.error ->> 'message'", 250).await;
+    let app = App::new(db.clone()).with(jobs![refused_fails_once]).provide(Compensations::default());
+    let worker = app.timings(Timings::FAST).start().await.unwrap();
+    let run = refused_fails_once().enqueue(&db).await.unwrap();
+    soon(run.result()).await.unwrap();
+    worker.stop().await;
+}
+
+#[workflow(max_attempts = 1)]
+async fn refused_output(wf: &Wf) -> Result<String> {
+    wf.saga().run(refused_charges(), |()| refused_refunds_at_once()).await?;
+    Ok("x".repeat(300))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hook_hears_once_of_a_run_whose_output_is_refused() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    audit(&db, "outcome", "new.output::text", 250).await;
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    let app = App::new(db.clone())
+        .with(jobs![refused_output, refused_charges, refused_refunds_at_once])
+        .provide(Compensations::default())
+        .on_failure(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async {}
+        });
+    let worker = app.timings(Timings::FAST).start().await.unwrap();
+    let run = refused_output().enqueue(&db).await.unwrap();
+    until(&db, run.id(), |info| info.state == RunState::Failed).await;
+    worker.stop().await;
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[job(max_attempts = 1)]
+async fn refused_declines() -> Result<()> {
+    Err("the card was declined".into())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_first_end_is_refused_keeps_its_failure_as_a_cause() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(
+        &db,
+        "create sequence public.ends;
+         create function public.once() returns trigger language plpgsql as
+         $$ begin if nextval('public.ends') = 1 then raise exception 'the audit is down'; end if; return new; end $$;
+         create trigger once before insert on runledger.outcome for each row execute function public.once()",
+    )
+    .await;
+    let run = refused_declines().enqueue(&db).await.unwrap();
+    let worker = worker(&db, jobs![refused_declines]).await;
+    let error = until(&db, run.id(), |info| info.state == RunState::Failed).await.error.unwrap();
+    assert!(error.message.contains("the audit is down"), "{error:?}");
+    assert!(error.causes.iter().any(|cause| cause.contains("declined")), "{error:?}");
+    worker.stop().await;
+}
