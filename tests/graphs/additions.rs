@@ -76,10 +76,10 @@ async fn nodes_can_be_appended_while_a_named_window_is_open_and_the_same_mutatio
     soon(handle.result()).await.unwrap();
     assert_eq!(handle.graph_state().await.unwrap(), GraphState::Completed);
     let error = handle.extend_from("more files").append("4", batch("fourth")).await.unwrap_err();
-    assert!(error.to_string().contains("window `more files` of graph"), "{error}");
-    assert!(error.to_string().contains("closed, as it is completed"), "{error}");
+    assert!(error.to_string().contains("node `more files` of graph"), "{error}");
+    assert!(error.to_string().contains("cannot be extended, because it is completed"), "{error}");
     assert!(!handle.extend_from("more files").append("2", batch("second")).await.unwrap().created);
-    assert!(matches!(error, ClientError::WindowClosed { .. }), "{error:?}");
+    assert!(matches!(error, ClientError::ExtensionClosed { .. }), "{error:?}");
     let left: i64 = scalar(&db, "select count(*) from runledger.pending").await;
     assert_eq!(left, 0, "what was counted is forgotten");
     worker.stop().await;
@@ -183,7 +183,7 @@ async fn everything_that_is_wrong_with_an_addition_is_said_and_nothing_is_writte
     assert_eq!(rows().await, before + 1, "the single run alone");
     handle.cancel("over").await.unwrap();
     let error = handle.extend_from("window").append("1", batch("more")).await.unwrap_err();
-    assert!(error.to_string().contains("closed, as it is cancelled"), "{error}");
+    assert!(error.to_string().contains("cannot be extended, because it is cancelled"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -101,7 +101,7 @@ async fn addition_refuses_foreign_node_as_dependent() {
         }
         let said = submitted.extend_from("gate").append(key, more).await.unwrap_err().to_string();
         assert!(said.contains(&format!("`{key}` is given a node of another graph")), "{said}");
-        assert!(said.contains("`existing`"), "{said}");
+        assert!(said.contains("`existing_node`"), "{said}");
     }
     assert_eq!(submitted.nodes().await.unwrap().len(), 1);
 }

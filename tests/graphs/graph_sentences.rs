@@ -283,7 +283,7 @@ async fn a_cancel_that_races_a_completion_a_release_or_an_addition_ends_in_one_o
             assert!(matches!(error, ClientError::GateDecided { .. }), "{error:?}");
         }
         if let Err(error) = appended {
-            assert!(matches!(error, ClientError::WindowClosed { .. }), "{error:?}");
+            assert!(matches!(error, ClientError::ExtensionClosed { .. }), "{error:?}");
         }
         assert_eq!((of("sum").unwrap().state, of("sum").unwrap().attempt), (RunState::Cancelled, 0));
         let were = (gate == RunState::Completed, of("added").is_some());

@@ -79,4 +79,7 @@ async fn runs_are_counted_by_tenant_job_and_state_and_timed() {
     let all = db.metrics(TenantScope::All, HOUR).await.unwrap();
     let names: Vec<_> = all.jobs.iter().map(|it| (it.tenant.as_str(), it.job.as_str())).collect();
     assert_eq!(names, [("", "nobody_serves"), ("acme", "awaits")]);
+
+    let ever = db.metrics(TenantScope::All, Duration::MAX).await.unwrap();
+    assert_eq!(ever.jobs.len(), 4);
 }

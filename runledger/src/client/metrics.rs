@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::runs::TenantScope;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
+use crate::model::timestamp::FURTHEST;
 use crate::store::metrics::{self, Metrics};
 
 /// How many runs of each kind the statement examines: some hundred milliseconds.
@@ -19,7 +20,7 @@ impl Db {
     /// cancelled or needed more than one attempt, and how long they waited and executed.
     ///
     /// Use it for alerts and charts, every few seconds. To count what your own workers do, without
-    /// queries, use an observer.
+    /// queries, use an observer. A window of more than 100 years counts as 100 years.
     ///
     /// # Errors
     /// An invalid tenant name, or a database error.
@@ -29,6 +30,7 @@ impl Db {
     /// per tenant, created within `window`.
     pub async fn metrics(&self, scope: TenantScope, window: Duration) -> Result<Metrics, ClientError> {
         let tenants = scope.tenants()?;
-        Ok(metrics::metrics(&mut *connection(self.pool()).await?, tenants, window, LOOK_AT).await?)
+        Ok(metrics::metrics(&mut *connection(self.pool()).await?, tenants, window.min(FURTHEST), LOOK_AT)
+            .await?)
     }
 }

@@ -341,13 +341,13 @@ pub enum ClientError {
     },
     /// The node has ended, so it cannot be extended.
     #[error(
-        "the window `{window}` of graph `{run_id}` is closed, as it is {ended}; nothing was written; add nodes while it goes on, or submit a graph of their own"
+        "node `{node}` of graph `{run_id}` cannot be extended, because it is {ended}; nothing was written; extend it before it ends, or submit another graph"
     )]
-    WindowClosed {
+    ExtensionClosed {
         /// The graph.
         run_id: Uuid,
         /// The node.
-        window: String,
+        node: String,
         /// How the node ended, or how the graph ended.
         ended: RunState,
     },

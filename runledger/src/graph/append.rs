@@ -70,7 +70,7 @@ impl<T: Payload> GraphExtension<'_, T> {
     /// if the graph has changed since. A different addition with the same key is refused.
     ///
     /// # Errors
-    /// [`ClientError::WindowClosed`] if the extension node or the graph has ended,
+    /// [`ClientError::ExtensionClosed`] if the extension node or the graph has ended,
     /// [`NoSuchNode`](ClientError::NoSuchNode) if the graph has no such node,
     /// [`AdditionConflict`](ClientError::AdditionConflict), [`Graph`](ClientError::Graph) with
     /// every problem of the nodes, [`NoSuchRun`](ClientError::NoSuchRun),
@@ -247,7 +247,7 @@ impl<'r> Request<'r> {
             NodeEnding::Failed => RunState::Failed,
             NodeEnding::Cancelled | NodeEnding::Skipped => RunState::Cancelled,
         };
-        ClientError::WindowClosed { run_id: self.graph_id, window: self.window.to_owned(), ended }
+        ClientError::ExtensionClosed { run_id: self.graph_id, node: self.window.to_owned(), ended }
     }
 }
 

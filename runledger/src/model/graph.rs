@@ -171,7 +171,7 @@ pub enum GraphProblem {
     },
     /// A method should change a node but received a node of another graph.
     #[error(
-        "`{method}` is given a node of another graph; use a node that this graph made, and in an addition name a node of the graph with `existing`"
+        "`{method}` is given a node of another graph; use a node that this graph made, and in an addition name a node of the graph with `existing_node`"
     )]
     ForeignNode {
         /// The method.

@@ -99,7 +99,7 @@ fn a_node_is_known_by_its_place_where_the_graph_has_that_place() {
         [
             "`b` needs `#2`, which is not in it",
             "`result` is given a node of another graph; use a node that this graph made, and in an addition \
-             name a node of the graph with `existing`",
+             name a node of the graph with `existing_node`",
         ]
     );
 }
