@@ -211,7 +211,7 @@ async fn no_session_of_a_client_compiles_the_plan_of_what_is_below_a_run() {
     let many = "insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
                 select gen_random_uuid(), 'any', '', 'default', 0, '{}', now() from generate_series(1, 100000)";
     execute(&db, many).await;
-    let statement = include_str!("../../runledger/src/store/sql/cancel_below.sql");
+    let statement = include_str!("../../runledger/src/store/sql/stop/cancel_below.sql");
     let mut connection = db.pool().acquire().await.unwrap();
     let prepare = format!("prepare below (uuid[], uuid[], text[], bigint) as {statement}");
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *connection).await.unwrap();

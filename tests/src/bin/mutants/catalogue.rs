@@ -8,12 +8,12 @@ pub const MUTANTS: &[Mutant] = &[
         name: "unfenced-checkpoint",
         edits: &[
             Edit {
-                file: "runledger/src/store/sql/checkpoint.sql",
+                file: "runledger/src/store/sql/step/checkpoint.sql",
                 old: "where run_id = item.run_id and token = item.token",
                 new: "where run_id = item.run_id",
             },
             Edit {
-                file: "runledger/src/store/sql/checkpoint_fresh.sql",
+                file: "runledger/src/store/sql/step/checkpoint_fresh.sql",
                 old: "where run_id = item.run_id and token = item.token",
                 new: "where run_id = item.run_id",
             },
@@ -24,12 +24,12 @@ pub const MUTANTS: &[Mutant] = &[
         name: "unfenced-settle",
         edits: &[
             Edit {
-                file: "runledger/src/store/sql/settle.sql",
+                file: "runledger/src/store/sql/settle/settle.sql",
                 old: "where run_id = item.run_id and token = item.token offset 0",
                 new: "where run_id = item.run_id offset 0",
             },
             Edit {
-                file: "runledger/src/store/sql/settle_completed.sql",
+                file: "runledger/src/store/sql/settle/settle_completed.sql",
                 old: "where run_id = item.run_id and token = item.token offset 0",
                 new: "where run_id = item.run_id offset 0",
             },
@@ -41,7 +41,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "integer-fence",
         edits: &[
             Edit {
-                file: "runledger/src/store/sql/claim.sql",
+                file: "runledger/src/store/sql/claim/claim.sql",
                 old: "select run_id, $2::uuid, $1,",
                 new: "select run_id, coalesce(lpad(to_hex(claims + 1), 32, '0')::uuid, $2::uuid), $1,",
             },
@@ -131,12 +131,12 @@ pub const MUTANTS: &[Mutant] = &[
         name: "own-record-is-conflict",
         edits: &[
             Edit {
-                file: "runledger/src/store/sql/checkpoint.sql",
+                file: "runledger/src/store/sql/step/checkpoint.sql",
                 old: "    on conflict (run_id, key) do nothing\n)",
                 new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)",
             },
             Edit {
-                file: "runledger/src/store/sql/checkpoint.sql",
+                file: "runledger/src/store/sql/step/checkpoint.sql",
                 old: "end as restless\nfrom held",
                 new: "end as restless\nfrom held\nwhere (run_id, key) in (select run_id, key from recorded)",
             },
@@ -166,7 +166,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "child-started-once-only",
         edits: &[Edit {
-            file: "runledger/src/store/sql/start_child.sql",
+            file: "runledger/src/store/sql/settle/start_child.sql",
             old: "    on conflict (run_id) do nothing\n",
             new: "",
         }],
@@ -184,7 +184,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "enqueue-wakes-nobody",
         edits: &[Edit {
-            file: "runledger/src/store/sql/enqueue_fresh.sql",
+            file: "runledger/src/store/sql/enqueue/enqueue_fresh.sql",
             old: "where state = 'active' and sleeping\n",
             new: "where state = 'active' and sleeping and false\n",
         }],
@@ -193,7 +193,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no-wake-of-parents",
         edits: &[Edit {
-            file: "runledger/src/store/sql/wake_parents.sql",
+            file: "runledger/src/store/sql/settle/wake_parents.sql",
             old: "            waiting.wait_any operator(pg_catalog.&&) $1::uuid[]\n",
             new: "            waiting.wait_any operator(pg_catalog.&&) $1::uuid[] and false\n",
         }],
@@ -202,7 +202,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "node-is-fed-again-in-each-slice",
         edits: &[Edit {
-            file: "runledger/src/store/sql/parts/claimed.sql",
+            file: "runledger/src/store/sql/claim/parts/claimed.sql",
             old: "run.node is not null and continuation.input is null then",
             new: "run.node is not null then",
         }],
@@ -224,7 +224,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "woken-by-any-child",
         edits: &[Edit {
-            file: "runledger/src/store/sql/wake_parents.sql",
+            file: "runledger/src/store/sql/settle/wake_parents.sql",
             old: "                and not exists (\n                    select\n                    from pg_catalog.unnest(waiting.wait_all)",
             new: "                or not exists (\n                    select\n                    from pg_catalog.unnest(waiting.wait_all)",
         }],
@@ -233,7 +233,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "node-starts-early",
         edits: &[Edit {
-            file: "runledger/src/store/sql/release.sql",
+            file: "runledger/src/store/sql/graph/release.sql",
             old: "    select run_id from counted where remaining = 0\n",
             new: "    select run_id from counted where remaining >= 0\n",
         }],
@@ -242,7 +242,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "weight-is-lost",
         edits: &[Edit {
-            file: "runledger/src/store/sql/release.sql",
+            file: "runledger/src/store/sql/graph/release.sql",
             old: "weight = pending.weight + gain.weight",
             new: "weight = pending.weight",
         }],
@@ -260,7 +260,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "signal-taken-and-left",
         edits: &[Edit {
-            file: "runledger/src/store/sql/take_signal.sql",
+            file: "runledger/src/store/sql/step/take_signal.sql",
             old: "    set taken_by = held.key, taken_in = held.slice\n",
             new: "    set taken_by = taken_by\n",
         }],
@@ -269,7 +269,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "signals-out-of-order",
         edits: &[Edit {
-            file: "runledger/src/store/sql/signal_left.sql",
+            file: "runledger/src/store/sql/step/signal_left.sql",
             old: "order by number\n",
             new: "order by number desc\n",
         }],
@@ -278,7 +278,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "claims-anything",
         edits: &[Edit {
-            file: "runledger/src/store/sql/claim.sql",
+            file: "runledger/src/store/sql/claim/claim.sql",
             old: "            and ready.job = lane.job\n",
             new: "",
         }],
@@ -396,7 +396,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "gate-is-decided-before-it-is-open",
         edits: &[Edit {
-            file: "runledger/src/store/sql/gate_decide.sql",
+            file: "runledger/src/store/sql/graph/gate_decide.sql",
             old: "        and not exists (select from runledger.pending where pending.run_id = $1 and pending.remaining > 0)\n",
             new: "",
         }],
@@ -407,7 +407,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "revoked-link-decides",
         edits: &[Edit {
-            file: "runledger/src/store/sql/gate_decide.sql",
+            file: "runledger/src/store/sql/graph/gate_decide.sql",
             old: "        and not (select is_late or is_revoked from link)\n",
             new: "        and not (select is_late from link)\n",
         }],
@@ -465,7 +465,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "nothing-is-undone",
         edits: &[Edit {
-            file: "runledger/src/store/sql/settle.sql",
+            file: "runledger/src/store/sql/settle/settle.sql",
             old: "runledger.is_to_undo(held.run_id) as is_to_undo",
             new: "false as is_to_undo",
         }],

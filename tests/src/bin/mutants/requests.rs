@@ -25,7 +25,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "parked-while-locked-without-a-look",
         edits: &[Edit {
-            file: "runledger/src/store/sql/suspend.sql",
+            file: "runledger/src/store/sql/settle/suspend.sql",
             old: "case when not $9 then",
             new: "case when not $9 and false then",
         }],
@@ -54,7 +54,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "claim-does-not-see-a-pause",
         edits: &[Edit {
-            file: "runledger/src/store/sql/parts/claimed.sql",
+            file: "runledger/src/store/sql/claim/parts/claimed.sql",
             old: "exists (select from runledger.pause where pause.run_id = run.run_id) as pause_requested",
             new: "false as pause_requested",
         }],
@@ -71,7 +71,7 @@ pub const REQUESTS: &[Mutant] = &[
                 new: "if false && present.is_undoing",
             },
             Edit {
-                file: "runledger/src/store/sql/asked_of.sql",
+                file: "runledger/src/store/sql/worker/asked_of.sql",
                 old: "        and not exists (select from runledger.undo where undo.run_id = $1) as cancel",
                 new: "        as cancel",
             },
@@ -83,7 +83,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "cancelled-stays-queued",
         edits: &[Edit {
-            file: "runledger/src/store/sql/cancel_take.sql",
+            file: "runledger/src/store/sql/stop/cancel_take.sql",
             old: "    delete from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n    returning run_id, attempt, crashes, claims\n",
             new: "    select run_id, attempt, crashes, claims\n    from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n",
         }],
@@ -92,7 +92,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "cancel-stays-above",
         edits: &[Edit {
-            file: "runledger/src/store/sql/cancel_below.sql",
+            file: "runledger/src/store/sql/stop/cancel_below.sql",
             old: "select\n    above.place, child.run_id,\n    not exists",
             new: "select\n    above.place, child.run_id,\n    false and not exists",
         }],
@@ -137,7 +137,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "request-is-not-seen-by-a-claim",
         edits: &[Edit {
-            file: "runledger/src/store/sql/parts/claimed.sql",
+            file: "runledger/src/store/sql/claim/parts/claimed.sql",
             old: "exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested",
             new: "false as cancel_requested",
         }],
