@@ -143,17 +143,17 @@ pub use model::tuning::JobOverrides;
 #[cfg(feature = "worker")]
 pub use model::verification::{Finding, Verdict, Verification};
 pub use runledger_macros::{job, workflow};
-pub use store::cancel::Cancelled;
+pub use store::attempt::log::LogLine;
+pub use store::attempt::output::OutputLine;
 pub use store::graph::NodeInfo;
-pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, UnservedJob, WorkerInfo};
-pub use store::log::LogLine;
-pub use store::metrics::{JobMetrics, Metrics, Quantiles};
-pub use store::output::OutputLine;
-pub use store::pause::Paused;
-pub use store::pin::PinInfo;
-pub use store::resource::Resource;
-pub use store::run_timeline::{TimelineEntry, TimelineEvent};
-pub use store::tuning::StoredOverrides;
+pub use store::operator::cancel::Cancelled;
+pub use store::operator::metrics::{JobMetrics, Metrics, Quantiles};
+pub use store::operator::pause::Paused;
+pub use store::operator::resource::Resource;
+pub use store::operator::tuning::StoredOverrides;
+pub use store::run::inspect::{AttemptInfo, RunInfo, StepInfo, UnservedJob, WorkerInfo};
+pub use store::run::pin::PinInfo;
+pub use store::run::run_timeline::{TimelineEntry, TimelineEvent};
 #[cfg(feature = "testing")]
 pub use verify::history::assert_replays;
 #[cfg(feature = "worker")]

@@ -50,8 +50,8 @@ const PROOFS: [&str; 14] = [
 /// server and of the test kit are not the engine's.
 const EXCEPTED: [&str; 5] = [
     "runledger/src/store/migrate.rs",
-    "runledger/src/store/session.rs",
-    "runledger/src/store/pooler.rs",
+    "runledger/src/store/session/mod.rs",
+    "runledger/src/store/session/pooler.rs",
     "runledger/src/store/testing.rs",
     "runledger/src/dev/mod.rs",
 ];

@@ -17,9 +17,9 @@ use uuid::Uuid;
 
 use crate::connection::db_timeout::{PING_LIMIT, with_timeout};
 use crate::connection::task;
-use crate::store::failover::ServerEpoch;
-use crate::store::inspect::watch;
-use crate::store::server::server_key;
+use crate::store::run::inspect::watch;
+use crate::store::session::failover::ServerEpoch;
+use crate::store::session::server::server_key;
 use crate::store::session::{acquire, answers, listen};
 
 /// The first pause. It doubles up to [`LAST_SHORT`]; after that the waiter listens.

@@ -19,11 +19,11 @@ use crate::model::name::{check_job_name, hint};
 use crate::model::payload::{PayloadKind, Place, Sealer, Stored};
 use crate::model::request::ActiveKey;
 use crate::model::version::{FIRST, listed, others, parts, stored_name};
-use crate::store::active::{self, Given, Holder};
-use crate::store::deadline;
-use crate::store::enqueue::{Enqueued, NewRun, enqueue, enqueue_fresh, existing};
 use crate::store::error::{Class, class};
-use crate::store::inspect::jobs_known;
+use crate::store::operator::deadline;
+use crate::store::run::active::{self, Given, Holder};
+use crate::store::run::enqueue::{Enqueued, NewRun, enqueue, enqueue_fresh, existing};
+use crate::store::run::inspect::jobs_known;
 use crate::store::session::{BEGIN, is_read_committed};
 use crate::store::write::commit;
 

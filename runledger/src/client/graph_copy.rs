@@ -7,8 +7,8 @@ use crate::connection::client_error::ClientError;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
 use crate::model::request::child_run_id;
 use crate::model::state::RunState;
-use crate::store::enqueue::NewRun;
 use crate::store::graph::{self, NewEdge, NewGraph, NewNode};
+use crate::store::run::enqueue::NewRun;
 
 /// Returns a copy of a graph to submit, and the state of the original. `None` if there is no such
 /// graph.

@@ -19,11 +19,11 @@ use crate::model::json::{self, Fields};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
 use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
-use crate::store::cancel::{self, Cancelled};
-use crate::store::enqueue::existing;
 use crate::store::error::{Class, class};
-use crate::store::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
-use crate::store::pause::{self, NotPaused, Paused};
+use crate::store::operator::cancel::{self, Cancelled};
+use crate::store::operator::pause::{self, NotPaused, Paused};
+use crate::store::run::enqueue::existing;
+use crate::store::run::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
 
 /// How long `result_within` may poll after its limit: enough for a busy database, short for a
 /// silent one.

@@ -10,7 +10,7 @@ use crate::definition::job::Job;
 use crate::model::history::History;
 use crate::model::payload::{PayloadKind, Place, Sealer};
 use crate::model::{dependency_inputs, recorded};
-use crate::store::history::{self, Record};
+use crate::store::run::history::{self, Record};
 
 impl Db {
     /// Exports the history of a run for a file that a test replays: its input and the results of

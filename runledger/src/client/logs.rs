@@ -9,7 +9,7 @@ use crate::definition::job::Job;
 use crate::model::json;
 use crate::model::log::Line;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
-use crate::store::log::{LogLine, StoredLogLine, logged};
+use crate::store::attempt::log::{LogLine, StoredLogLine, logged};
 
 /// The maximum number of lines on a page.
 const PAGE: i64 = 1000;

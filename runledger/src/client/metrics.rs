@@ -6,7 +6,7 @@ use super::runs::TenantScope;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::model::timestamp::FURTHEST;
-use crate::store::metrics::{self, Metrics};
+use crate::store::operator::metrics::{self, Metrics};
 
 /// How many runs of each kind the statement examines: some hundred milliseconds.
 const LOOK_AT: i64 = 100_000;

@@ -8,9 +8,9 @@ use crate::connection::db::Db;
 use crate::definition::Definition;
 use crate::definition::job::Job;
 use crate::engine::builtin::CONCLUDE;
-use crate::store::cancel::Cancelled;
-use crate::store::inspect::{AttemptInfo, StepInfo};
-use crate::store::pause::Paused;
+use crate::store::operator::cancel::Cancelled;
+use crate::store::operator::pause::Paused;
+use crate::store::run::inspect::{AttemptInfo, StepInfo};
 
 impl Db {
     /// Returns the attempts of a run and the failed tries of its steps, oldest first. One query.

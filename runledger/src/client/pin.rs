@@ -8,7 +8,7 @@ use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
 use crate::model::state::RunState;
 use crate::model::version::FIRST;
-use crate::store::pin::{self, PinInfo, Pinned};
+use crate::store::run::pin::{self, PinInfo, Pinned};
 
 impl Db {
     /// Moves a run to another version of its job's code, newer or older.

@@ -23,7 +23,7 @@ use crate::model::replay::Recorded;
 use crate::model::request::{child_run_id, revived_run_id};
 use crate::model::state::RunState;
 use crate::store::graph::submit;
-use crate::store::link::{
+use crate::store::run::link::{
     Begin, KeptSignal, KeptStep, Link, Origin, Payloads, going_on_below, link, origins, payloads,
 };
 use crate::store::session::BEGIN;

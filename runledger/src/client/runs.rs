@@ -14,8 +14,8 @@ use crate::definition::registry;
 use crate::model::name::{check_key, check_text};
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
-use crate::store::inspect::RunInfo;
-use crate::store::runs::{Spot, Wanted, runs};
+use crate::store::run::inspect::RunInfo;
+use crate::store::run::runs::{Spot, Wanted, runs};
 
 /// The maximum and the default number of runs on a page.
 const MOST: u16 = 1_000;

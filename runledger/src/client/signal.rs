@@ -20,8 +20,8 @@ use crate::model::graph::GRAPH;
 use crate::model::json::EncodeError;
 use crate::model::name::{check_key, check_name};
 use crate::model::payload::{PayloadKind, Place, Plain, Sealer};
+use crate::store::attempt::signal::{MOST_LEFT, NewSignal, Sending, send, send_alone};
 use crate::store::error::{Class, class};
-use crate::store::signal::{MOST_LEFT, NewSignal, Sending, send, send_alone};
 
 /// How often a signal on a pool is sent if the server or the network fails. Its key makes repeating
 /// safe.

@@ -6,7 +6,7 @@ use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
-use crate::store::run_timeline::{TimelineEntry, happened};
+use crate::store::run::run_timeline::{TimelineEntry, happened};
 
 /// The maximum number of entries.
 const MOST: i64 = 10_000;

@@ -10,8 +10,8 @@ use crate::definition::registry;
 use crate::model::name::{check_job_name, check_text, hint, is_reserved};
 use crate::model::tuning::JobOverrides;
 use crate::model::version::parts;
-use crate::store::inspect::jobs_known;
-use crate::store::tuning::{self, StoredOverrides};
+use crate::store::operator::tuning::{self, StoredOverrides};
+use crate::store::run::inspect::jobs_known;
 
 /// What [`Db::apply_overrides`] does with the overrides of jobs that it does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,13 +20,13 @@ use super::source::{Build, Source, choose, parsed, shown_host};
 use super::tx::Tx;
 use crate::model::payload::{Codec, Limits, Sealer};
 use crate::store::error::{Class, class, unopened};
-use crate::store::failover::ServerEpoch;
 use crate::store::migrate::{is_current, migrate};
+use crate::store::session::failover::ServerEpoch;
 #[cfg(feature = "worker")]
-use crate::store::reserve::Reserve;
-use crate::store::server::{server, socket_folder};
+use crate::store::session::reserve::Reserve;
+use crate::store::session::server::{server, socket_folder};
+use crate::store::session::without_connection::{self, with_reason};
 use crate::store::session::{ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
-use crate::store::without_connection::{self, with_reason};
 
 /// The default maximum number of connections of a [`Db`].
 pub const DEFAULT_CONNECTIONS: u32 = 10;

@@ -21,9 +21,9 @@ use uuid::Uuid;
 
 use super::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use super::task;
-use crate::store::enqueue::{NewRun, enqueue_fresh};
-use crate::store::failover::ServerEpoch;
+use crate::store::run::enqueue::{NewRun, enqueue_fresh};
 use crate::store::session::acquire;
+use crate::store::session::failover::ServerEpoch;
 
 /// The largest batch. Beyond it, a statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 256;

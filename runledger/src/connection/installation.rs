@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::client_error::ClientError;
 use super::db::{Db, connection};
-use crate::store::installation::{Adopt, adopt, recorded};
+use crate::store::session::installation::{Adopt, adopt, recorded};
 
 /// The result of [`Db::adopt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

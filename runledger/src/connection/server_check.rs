@@ -4,7 +4,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::client_error::ClientError;
 use super::source::shown_host;
-use crate::store::server::{OLDEST_VERSION, Server, socket_folder};
+use crate::store::session::server::{OLDEST_VERSION, Server, socket_folder};
 
 /// Refuses a server that is too old for the statements, and a database that cannot store every
 /// text.

@@ -11,7 +11,7 @@ use sqlx::{ConnectOptions, PgConnection, Postgres};
 use super::db::Db;
 use super::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::store::error::unopened;
-use crate::store::failover::ServerEpoch;
+use crate::store::session::failover::ServerEpoch;
 use crate::store::session::{connect, for_engine, for_writer};
 
 /// Opens connections for the engine's own statements.

@@ -16,7 +16,7 @@ use crate::model::payload::Plain;
 use crate::model::request::{ActiveKey, MAX_METADATA, Metadata, RequestOptions, identity_said, keyed_run_id};
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::model::version::{FIRST, stored_name};
-use crate::store::enqueue::NewRun;
+use crate::store::run::enqueue::NewRun;
 
 /// A call of the job `J`, which the annotated function returns. It does nothing until you use it.
 ///

@@ -12,8 +12,8 @@ use crate::model::name::check_job_name;
 use crate::model::settle::RetryPolicy;
 use crate::model::tuning::JobOverrides;
 use crate::model::version::{FIRST, stored_name};
-use crate::store::config::Configs;
-use crate::store::tuning::StoredOverrides;
+use crate::store::operator::config::Configs;
+use crate::store::operator::tuning::StoredOverrides;
 
 impl Definition {
     /// The name and the aliases.

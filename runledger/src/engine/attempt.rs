@@ -38,11 +38,11 @@ use crate::model::replay::{Claim, Divergence, Line, Replay, Scope};
 use crate::model::request::key_in_slice;
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
-use crate::store::checkpoint::{Checkpoint, Fence};
+use crate::store::attempt::checkpoint::{Checkpoint, Fence};
 #[cfg(feature = "worker")]
-use crate::store::claim::FailedTries;
-use crate::store::signal::Left;
-use crate::store::wait::Above;
+use crate::store::attempt::claim::FailedTries;
+use crate::store::attempt::signal::Left;
+use crate::store::attempt::wait::Above;
 
 /// The state of an attempt, for its body, its steps and the executor.
 pub(crate) struct Attempt {

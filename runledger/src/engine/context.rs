@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::attempt::Attempt;
 use crate::definition::Definition;
-use crate::store::config::Configs;
-use crate::store::wait::Above;
+use crate::store::attempt::wait::Above;
+use crate::store::operator::config::Configs;
 
 /// The attempt that a body belongs to.
 ///

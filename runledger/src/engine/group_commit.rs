@@ -15,12 +15,12 @@ use super::stop::StopReason;
 #[cfg(feature = "worker")]
 use super::wakes::Wakes;
 use crate::model::failure::Failure;
-use crate::store::checkpoint::{Checkpoint, FailedTry, Fence};
-use crate::store::output::Emitted;
-use crate::store::progress::ProgressWrite;
+use crate::store::attempt::checkpoint::{Checkpoint, FailedTry, Fence};
+use crate::store::attempt::output::Emitted;
+use crate::store::attempt::progress::ProgressWrite;
 #[cfg(feature = "worker")]
-use crate::store::settle::Settled;
-use crate::store::signal::SignalTake;
+use crate::store::attempt::settle::Settled;
+use crate::store::attempt::signal::SignalTake;
 
 /// How many items may wait for a writer before senders wait too: enough for several batches, and a
 /// bound on memory.

@@ -6,7 +6,7 @@ use super::attempt::Attempt;
 use crate::connection::db_timeout::with_timeout;
 use crate::model::failure::{Failure, FailureKind};
 use crate::store::error::{Cause, Class, Limit, Reason};
-use crate::store::limits::{May, SetLimit, limits};
+use crate::store::session::limits::{May, SetLimit, limits};
 
 /// The time limit of the query for limits. The body waits for the answer, which only improves its
 /// error.

@@ -30,8 +30,8 @@ use crate::connection::outage::{Outage, warn_outage};
 use crate::connection::task;
 use crate::model::log::Line;
 use crate::model::payload::{PayloadKind, Place, Plain};
+use crate::store::attempt::log::{Fate, NewLogLine, keep};
 use crate::store::error::{Class, class};
-use crate::store::log::{Fate, NewLogLine, keep};
 
 /// How many lines may wait for the database.
 const WAITING: usize = 10_000;

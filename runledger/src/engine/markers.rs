@@ -14,9 +14,9 @@ use super::stop::StopReason;
 use crate::connection::task::spawn_detached;
 use crate::model::payload::Plain;
 use crate::model::replay::Claim;
-use crate::store::checkpoint::Checkpoint;
-use crate::store::output::Emitted;
-use crate::store::signal::SignalTake;
+use crate::store::attempt::checkpoint::Checkpoint;
+use crate::store::attempt::output::Emitted;
+use crate::store::attempt::signal::SignalTake;
 
 /// The unwritten markers of a run.
 pub(crate) type Markers = Vec<Marker>;

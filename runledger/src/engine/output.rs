@@ -9,7 +9,7 @@ use super::attempt::Attempt;
 use super::stop::StopReason;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
-use crate::store::output::{Emitted, MOST_BYTES, MOST_LINES};
+use crate::store::attempt::output::{Emitted, MOST_BYTES, MOST_LINES};
 
 /// The lines of one attempt of a workflow.
 #[derive(Debug, Default)]

@@ -23,7 +23,7 @@ use crate::model::payload::Plain;
 use crate::model::replay::Claim;
 use crate::model::request::RequestOptions;
 use crate::model::version::{listed, others, parts};
-use crate::store::link::{Sharer, sharers};
+use crate::store::run::link::{Sharer, sharers};
 
 /// A compensation, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]

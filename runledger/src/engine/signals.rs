@@ -21,8 +21,8 @@ use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadKind, Place, Stored};
 use crate::model::replay::{Claim, StepKind};
 use crate::model::timestamp::Timestamp;
+use crate::store::attempt::signal::{Left, SignalTake, first_left};
 use crate::store::error::{Class, class};
-use crate::store::signal::{Left, SignalTake, first_left};
 
 /// The time limit of a wait for a signal: the step that records the instant, and the time from now
 /// for a limit that is not recorded yet.

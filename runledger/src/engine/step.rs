@@ -26,7 +26,7 @@ use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::model::settle::{RetryPolicy, retry_delay};
 use crate::model::timestamp::Timestamp;
-use crate::store::checkpoint::{Checkpoint, FailedTry};
+use crate::store::attempt::checkpoint::{Checkpoint, FailedTry};
 
 /// One try of a step's body.
 pub(crate) type Try<'a> = Pin<Box<dyn Future<Output = Finished> + Send + 'a>>;

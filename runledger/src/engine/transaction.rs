@@ -23,13 +23,13 @@ use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::payload::{PayloadError, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
-use crate::store::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
+use crate::store::attempt::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
+#[cfg(feature = "worker")]
+use crate::store::attempt::settle::{InBody, Settled, settle_in};
+#[cfg(feature = "worker")]
+use crate::store::attempt::wait::Above;
 use crate::store::error::{Cause, Class, Limit, Reason, class, lives, own_cause};
-use crate::store::limits::may_write;
-#[cfg(feature = "worker")]
-use crate::store::settle::{InBody, Settled, settle_in};
-#[cfg(feature = "worker")]
-use crate::store::wait::Above;
+use crate::store::session::limits::may_write;
 use crate::store::write;
 
 /// How often a body runs if its transaction meets serialization failures or deadlocks. Then it

@@ -24,10 +24,10 @@ use crate::model::replay::{Claim, StepKind};
 use crate::model::request::MAX_DEPTH;
 use crate::model::state::RunState;
 use crate::model::timestamp::{FURTHEST, Timestamp};
-use crate::store::checkpoint::Checkpoint;
+use crate::store::attempt::checkpoint::Checkpoint;
+use crate::store::attempt::wait::{NewChild, Started, start_child, topmost};
 use crate::store::error::{Class, class};
-use crate::store::inspect::{self, End};
-use crate::store::wait::{NewChild, Started, start_child, topmost};
+use crate::store::run::inspect::{self, End};
 
 /// How often a resident workflow polls for the event that it waits for.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);

@@ -11,9 +11,9 @@ use uuid::Uuid;
 
 use crate::connection::outage::{Outage, warn_outage};
 use crate::connection::session::Session;
+use crate::store::attempt::wait::wake;
 use crate::store::locks::IfLocked;
 use crate::store::set_aside::SetAside;
-use crate::store::wait::wake;
 
 /// The pauses between two tries to wake locked runs.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);

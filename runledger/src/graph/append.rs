@@ -20,7 +20,7 @@ use crate::model::name::{check_key, hint};
 use crate::model::payload::{PayloadError, Plain, Sealer};
 use crate::model::request::child_run_id;
 use crate::model::state::RunState;
-use crate::store::addition::{self, Standing, Whole};
+use crate::store::graph::addition::{self, Standing, Whole};
 use crate::store::graph::{self, NewAddition, NewEdge};
 use crate::store::session::BEGIN_RESTLESS;
 use crate::store::write::commit;

@@ -11,7 +11,7 @@ use crate::engine::waiting;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Sealer;
 use crate::model::request::child_run_id;
-use crate::store::wait::NewChild;
+use crate::store::attempt::wait::NewChild;
 use crate::workflow::child::{Child, not_for_a_child, of_child};
 use crate::workflow::step::{Step, decode_output};
 use crate::workflow::{Wf, never, refused};

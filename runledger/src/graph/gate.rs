@@ -22,7 +22,7 @@ use crate::model::request::child_run_id;
 use crate::model::shape::GateType;
 use crate::model::state::RunState;
 use crate::store::graph::{self, Decided, Decision, GateTerms, NodeInfo};
-use crate::store::inspect;
+use crate::store::run::inspect;
 
 /// How many nodes one query reads.
 const AT_ONCE: i64 = 1000;
@@ -275,7 +275,7 @@ impl<T: Payload> GateHandle<'_, T> {
     /// As for [`complete`](Self::complete).
     pub async fn cancel(self, message: &str) -> Result<(), ClientError> {
         self.check_bound(|_| false)?;
-        self.end_without(RunState::Cancelled, &crate::store::cancel::failure(Some(message))).await
+        self.end_without(RunState::Cancelled, &crate::store::operator::cancel::failure(Some(message))).await
     }
 
     async fn end_without(self, state: RunState, failure: &Failure) -> Result<(), ClientError> {

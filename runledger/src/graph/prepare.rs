@@ -23,8 +23,8 @@ use crate::model::payload::{PayloadError, Plain, Sealer};
 use crate::model::request::child_run_id;
 use crate::model::shape::GateType;
 use crate::model::version::FIRST;
-use crate::store::enqueue::NewRun;
 use crate::store::graph::{NewEdge, NewNode};
+use crate::store::run::enqueue::NewRun;
 
 /// Valid nodes.
 pub(super) struct Prepared {

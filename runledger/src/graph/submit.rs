@@ -16,8 +16,8 @@ use crate::model::graph::{GRAPH, GraphProblem, GraphRequest, PlannedKind, unorde
 use crate::model::name::{check_key, check_name};
 use crate::model::payload::{PayloadError, Plain, Sealer};
 use crate::model::request::{RequestOptions, keyed_run_id};
-use crate::store::enqueue::{NewRun, existing};
 use crate::store::graph::{self, NewGraph};
+use crate::store::run::enqueue::{NewRun, existing};
 use crate::store::session::{BEGIN, is_read_committed};
 use crate::store::write::commit;
 

@@ -1,57 +1,23 @@
-//! The only module that contains SQL: one module per family of verbs, one file per statement. Rows
+//! The only module that contains SQL: one file per statement. Rows
 //! that may be invalid become model types that are always valid.
 
-pub mod active;
-pub mod addition;
-pub mod cancel;
-pub mod checkpoint;
-#[cfg(feature = "worker")]
-pub mod claim;
-pub mod config;
-pub mod deadline;
-pub mod enqueue;
+pub mod attempt;
 pub mod error;
-pub(crate) mod failover;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
 pub mod graph;
-pub mod history;
-pub mod inspect;
-pub(crate) mod installation;
-pub(crate) mod limits;
-pub mod link;
 pub(crate) mod locks;
-pub mod log;
-pub mod metrics;
 pub mod migrate;
-pub mod output;
-pub mod pause;
-pub mod pin;
+pub mod operator;
 pub(crate) mod places;
-#[cfg(feature = "worker")]
-pub mod pooler;
-pub mod progress;
-#[cfg(feature = "worker")]
-pub(crate) mod reserve;
-pub mod resource;
-pub mod run_timeline;
-pub mod runs;
-pub mod server;
+pub mod run;
 pub mod session;
 #[cfg(feature = "worker")]
 pub(crate) mod set_aside;
-#[cfg(feature = "worker")]
-pub mod settle;
-pub mod signal;
 pub mod sql;
 #[cfg(feature = "testing")]
 pub(crate) mod testing;
 mod timestamp;
-pub mod tuning;
-#[cfg(feature = "worker")]
-pub mod verify;
-pub mod wait;
-pub(crate) mod without_connection;
 #[cfg(feature = "worker")]
 pub mod worker;
 pub mod write;

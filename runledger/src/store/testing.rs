@@ -8,8 +8,8 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 
-use super::cancel::Requests;
 use super::locks::{IfLocked, is_locked};
+use super::operator::cancel::Requests;
 use super::session::connect;
 use super::set_aside::SetAside;
 use crate::model::failure::Failure;
@@ -306,8 +306,8 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     let mut aside = SetAside::default();
     for _ in 0..TRIES {
         wait_for_locks(connection).await?;
-        super::wait::wake_due(connection, &mut aside, i64::MAX).await?;
-        super::deadline::carry_out(connection, &mut aside, i64::MAX, Duration::MAX).await?;
+        super::attempt::wait::wake_due(connection, &mut aside, i64::MAX).await?;
+        super::operator::deadline::carry_out(connection, &mut aside, i64::MAX, Duration::MAX).await?;
         cancel_requested(connection).await?;
         if !is_cancel_left(connection).await? {
             break;

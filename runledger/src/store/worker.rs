@@ -8,10 +8,10 @@ use sqlx::{Connection, PgConnection, PgExecutor, Row};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::checkpoint::Fence;
+use super::attempt::checkpoint::Fence;
+use super::attempt::wait::Above;
 use super::session::BEGIN_BRIEF;
 use super::sql;
-use super::wait::Above;
 use super::write::{commit, write};
 use crate::model::settle::{Blame, Counters, TRIED, is_parked_by_crash};
 use crate::model::timestamp::Timestamp;

@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 use crate::connection::db::no_connection;
 use crate::connection::source::{parsed, shown_host, text};
 use crate::connection::task::spawn_detached;
-use crate::store::server::socket_folder;
+use crate::store::session::server::socket_folder;
 use crate::store::testing as store;
 use crate::{ClientError, Db};
 

@@ -45,9 +45,9 @@ use crate::model::timestamp::Timestamp;
 use crate::model::verification::{Verdict, Verification};
 use crate::model::version::{others, parts};
 use crate::model::{dependency_inputs, recorded};
-use crate::store::checkpoint::Fence;
-use crate::store::verify::{Content, InFlight, MAX_STATEMENTS, Pages};
-use crate::store::wait::Above;
+use crate::store::attempt::checkpoint::Fence;
+use crate::store::attempt::wait::Above;
+use crate::store::run::verify::{Content, InFlight, MAX_STATEMENTS, Pages};
 use crate::worker::execute::drive::STALLED;
 
 /// Rehearses every run in flight.

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::engine::wakeups::Wakeups;
-use crate::store::checkpoint::Fence;
+use crate::store::attempt::checkpoint::Fence;
 
 /// An order to an attempt from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

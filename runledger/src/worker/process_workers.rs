@@ -9,8 +9,8 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::in_flight::InFlight;
-use crate::store::checkpoint::Fence;
-use crate::store::server::server_key;
+use crate::store::attempt::checkpoint::Fence;
+use crate::store::session::server::server_key;
 
 /// The workers of this process with the same server address and database. Another name of the same
 /// server counts as another server.

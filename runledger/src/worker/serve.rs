@@ -43,10 +43,11 @@ use crate::engine::wakes::{self, Wakes};
 use crate::model::failure::Failure;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause, spares_others};
-use crate::store::failover::ServerEpoch;
-use crate::store::pooler::shares_sessions;
+use crate::store::operator::{config, tuning};
+use crate::store::session::failover::ServerEpoch;
+use crate::store::session::pooler::shares_sessions;
 use crate::store::set_aside::SetAside;
-use crate::store::{config, tuning, worker};
+use crate::store::worker;
 
 /// The configuration of a worker.
 #[derive(Debug)]

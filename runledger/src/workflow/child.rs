@@ -19,8 +19,8 @@ use crate::model::json;
 use crate::model::payload::Sealer;
 use crate::model::replay::{Line, StepKind};
 use crate::model::request::child_run_id;
-use crate::store::enqueue::NewRun;
-use crate::store::wait::NewChild;
+use crate::store::attempt::wait::NewChild;
+use crate::store::run::enqueue::NewRun;
 
 impl Wf {
     /// Starts a call as a child run, on its own queue.

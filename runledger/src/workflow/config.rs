@@ -16,7 +16,7 @@ use crate::engine::context::Context;
 use crate::model::json;
 use crate::model::name::check_text;
 use crate::model::payload::{PayloadKind, Place, Plain};
-use crate::store::config::{self, StoredConfig};
+use crate::store::operator::config::{self, StoredConfig};
 
 /// The configuration of a job in one version of its format. `Debug` does not show its content.
 #[derive(Clone, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use crate::engine::stop::StopReason;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json::{self, DecodeError};
 use crate::model::payload::{PayloadKind, Place, Plain};
-use crate::store::output::{OutputLine, StoredLine, emitted};
+use crate::store::attempt::output::{OutputLine, StoredLine, emitted};
 
 /// The maximum number of lines on a page.
 const PAGE: i64 = 1000;

@@ -25,9 +25,9 @@ use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::name::{check_name, check_text};
 use crate::model::payload::{PUBLISHED, PayloadError, PayloadKind, Place, Plain};
+use crate::store::attempt::progress::{self, ProgressWrite};
 use crate::store::error::{Class, class};
-use crate::store::progress::{self, ProgressWrite};
-use crate::store::without_connection::accepts_no_more;
+use crate::store::session::without_connection::accepts_no_more;
 
 /// How long reading the last progress waits for a free connection. The body itself may hold one.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use crate::model::failure::Failure;
 use crate::store::error::{Class, Limit, Reason, cause};
 use crate::store::migrate::MigrateError;
 use crate::store::session::has_code;
-use crate::store::without_connection::is_late;
+use crate::store::session::without_connection::is_late;
 
 /// The text of a failed statement. The source has the database's own message.
 pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {

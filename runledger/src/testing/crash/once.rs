@@ -21,7 +21,7 @@ use crate::model::json::canonical;
 use crate::model::payload::{PayloadKind, Place, Sealer};
 use crate::model::recorded::place_of_error;
 use crate::store::failpoints::scope::{Scope, Written};
-use crate::store::inspect::{End, end_of_run};
+use crate::store::run::inspect::{End, end_of_run};
 use crate::store::set_aside::SetAside;
 use crate::store::testing::{Look, Step, blocked, cancel_requested, forgotten, steps};
 use crate::store::worker::{bury_if_silent, held, mark_dead};

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::connection::db_timeout::with_timeout;
 use crate::connection::outage::warn_outage;
 use crate::connection::session::Session;
-use crate::store::claim::{Scan, lanes};
+use crate::store::attempt::claim::{Scan, lanes};
 use crate::store::session::{LONGEST_LOOK, for_looks};
 
 /// Scans take at most 1/20 of the time. They start at most 60 s apart, or twice the duration of one

@@ -14,8 +14,8 @@ use super::claimer::{AFTER_ERROR, Claimer};
 use crate::connection::outage::warn_outage;
 use crate::connection::task;
 use crate::model::settle::{MAX_CRASHES, SUSPECT};
-use crate::store::checkpoint::Fence;
-use crate::store::claim::{Claimed, Earlier, Lane, wake_sleeping};
+use crate::store::attempt::checkpoint::Fence;
+use crate::store::attempt::claim::{Claimed, Earlier, Lane, wake_sleeping};
 use crate::store::worker;
 use crate::worker::in_flight::Slot;
 

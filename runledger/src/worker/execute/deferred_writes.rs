@@ -152,8 +152,8 @@ impl Waiting {
 mod tests {
     use super::*;
     use crate::model::payload::Stored;
-    use crate::store::checkpoint::Fence;
-    use crate::store::progress::ProgressWrite;
+    use crate::store::attempt::checkpoint::Fence;
+    use crate::store::attempt::progress::ProgressWrite;
 
     fn entry(run: u128) -> WriteItem {
         let fence = Fence { run_id: Uuid::from_u128(run), token: Uuid::nil() };

@@ -25,7 +25,7 @@ use crate::engine::unpolled::{
     UNPOLLED_AFTER, UNPOLLED_TRANSACTION_LIMIT, UnpolledSteps, unpolled_for_too_long,
 };
 use crate::model::settle::Outcome;
-use crate::store::wait::Waits;
+use crate::store::attempt::wait::Waits;
 use crate::worker::in_flight::InFlight;
 
 /// A shorter sleep stays resident even if other runs need the slot: a suspension, a claim and a

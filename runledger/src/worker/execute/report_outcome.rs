@@ -7,8 +7,9 @@ use crate::model::failure::Failure;
 use crate::model::payload::{PayloadKind, Place};
 use crate::model::state::RunState;
 use crate::model::version::parts;
-use crate::store::claim::Claimed;
-use crate::store::{inspect, progress};
+use crate::store::attempt::claim::Claimed;
+use crate::store::attempt::progress;
+use crate::store::run::inspect;
 use crate::worker::report::hook::FailureHook;
 use crate::worker::report::observers::What;
 

@@ -15,13 +15,13 @@ use crate::engine::group_commit::{CommitItem, WriteItem, WriteResult};
 use crate::engine::output;
 use crate::engine::wakes::Wakes;
 use crate::model::failure::{Failure, FailureKind};
-use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
+use crate::store::attempt::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
+use crate::store::attempt::output::{Appended, Emitted, emit};
+use crate::store::attempt::progress::{ProgressWrite, note};
+use crate::store::attempt::settle::{Batch, Settled, settle};
+use crate::store::attempt::signal::{SignalTake, SignalTakeResult, take};
 use crate::store::error::{Class, class, lives, may_concern_some_runs};
-use crate::store::output::{Appended, Emitted, emit};
-use crate::store::progress::{ProgressWrite, note};
 use crate::store::session::{WAIT_OF_A_BATCH, WAIT_OF_ONE, wait_for_locks};
-use crate::store::settle::{Batch, Settled, settle};
-use crate::store::signal::{SignalTake, SignalTakeResult, take};
 
 /// The largest batch. For a larger one, the statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 512;
@@ -449,8 +449,8 @@ mod tests {
     use super::*;
     use crate::connection::db::Db;
     use crate::model::payload::Stored;
-    use crate::store::checkpoint::Fence;
-    use crate::store::failover::ServerEpoch;
+    use crate::store::attempt::checkpoint::Fence;
+    use crate::store::session::failover::ServerEpoch;
 
     #[test]
     fn statement_takes_as_many_items_as_fit_and_at_least_one() {

@@ -8,10 +8,11 @@ use crate::engine::step::unit_random;
 use crate::engine::wakes::Wakes;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
+use crate::store::attempt::settle as settlement;
+use crate::store::attempt::settle::Settled;
+use crate::store::operator::cancel;
 use crate::store::set_aside::SetAside;
-use crate::store::settle::Settled;
 use crate::store::worker::{self, Lease, Orphan};
-use crate::store::{cancel, settle as settlement};
 
 /// Returns runs to their queues.
 pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -> Result<(), sqlx::Error> {

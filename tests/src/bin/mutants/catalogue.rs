@@ -46,12 +46,12 @@ pub const MUTANTS: &[Mutant] = &[
                 new: "select run_id, coalesce(lpad(to_hex(claims + 1), 32, '0')::uuid, $2::uuid), $1,",
             },
             Edit {
-                file: "runledger/src/store/claim.rs",
+                file: "runledger/src/store/attempt/claim.rs",
                 old: "    pub(crate) claimed_at: Timestamp,\n",
                 new: "    pub(crate) claimed_at: Timestamp,\n    pub(crate) claims: i32,\n",
             },
             Edit {
-                file: "runledger/src/store/claim.rs",
+                file: "runledger/src/store/attempt/claim.rs",
                 old: "        claimed_at: row.try_get(\"claimed_at\")?,\n",
                 new: "        claimed_at: row.try_get(\"claimed_at\")?,\n        claims: row.try_get(\"claims\")?,\n",
             },
@@ -494,7 +494,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "spoilt-session-is-used-again",
         edits: &[Edit {
-            file: "runledger/src/store/session.rs",
+            file: "runledger/src/store/session/mod.rs",
             old: "execute runledger_session; ",
             new: "",
         }],
@@ -539,7 +539,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unreadable-content-fails-every-claim",
         edits: &[Edit {
-            file: "runledger/src/store/claim.rs",
+            file: "runledger/src/store/attempt/claim.rs",
             old: "Err(_) => Self::Apart,",
             new: "Err(_) => Self::AtOnce,",
         }],
@@ -548,7 +548,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "hidden-steps-are-repeated",
         edits: &[Edit {
-            file: "runledger/src/store/session.rs",
+            file: "runledger/src/store/session/mod.rs",
             old: "set statement_timeout = '30s'; set row_security = off; ",
             new: "set statement_timeout = '30s'; ",
         }],

@@ -7,7 +7,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "waits-for-the-lock-to-be-parked",
         edits: &[Edit {
-            file: "runledger/src/store/wait.rs",
+            file: "runledger/src/store/attempt/wait.rs",
             old: "IfLocked::Skip.lock_runs(&mut tx, &[fence.run_id])",
             new: "IfLocked::Wait.lock_runs(&mut tx, &[fence.run_id])",
         }],
@@ -34,7 +34,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "cancelled-child-forgets-its-locked-parent",
         edits: &[Edit {
-            file: "runledger/src/store/cancel.rs",
+            file: "runledger/src/store/operator/cancel.rs",
             old: "                return Ok(Some(parent));\n",
             new: "                return Ok(None);\n",
         }],
@@ -43,7 +43,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "request-of-a-locked-run-is-forgotten",
         edits: &[Edit {
-            file: "runledger/src/store/cancel.rs",
+            file: "runledger/src/store/operator/cancel.rs",
             old: "let mut walked: Vec<Uuid> = over.into_iter()",
             new: "let mut walked: Vec<Uuid> = over.into_iter().chain(going_on.clone())",
         }],
@@ -110,7 +110,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "locked-parent-stops-the-commit-queue",
         edits: &[Edit {
-            file: "runledger/src/store/settle.rs",
+            file: "runledger/src/store/attempt/settle.rs",
             old: "free.extend(IfLocked::Skip.lock_runs(&mut tx, &parents).await?);",
             new: "free.extend(IfLocked::Wait.lock_runs(&mut tx, &parents).await?);",
         }],
@@ -120,12 +120,12 @@ pub const REQUESTS: &[Mutant] = &[
         name: "locked-runs-fill-the-look-for-deadlines",
         edits: &[
             Edit {
-                file: "runledger/src/store/deadline.rs",
+                file: "runledger/src/store/operator/deadline.rs",
                 old: "        seen.extend(reasons.iter().map(|(run_id, _)| *run_id));\n",
                 new: "        seen.truncate(seen.len());\n",
             },
             Edit {
-                file: "runledger/src/store/cancel.rs",
+                file: "runledger/src/store/operator/cancel.rs",
                 old: "    note(connection, run_id, reason).await.map(|()| None)\n",
                 new: "    Ok(None)\n",
             },
@@ -146,7 +146,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "cancel-waits-for-the-parent",
         edits: &[Edit {
-            file: "runledger/src/store/cancel.rs",
+            file: "runledger/src/store/operator/cancel.rs",
             old: "if IfLocked::Skip.lock_runs(tx, &[parent])",
             new: "if IfLocked::Wait.lock_runs(tx, &[parent])",
         }],
