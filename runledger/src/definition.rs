@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use self::invocation::{Finished, Invocation};
 use self::macro_traits::Injectable;
-use crate::model::backoff::Backoff;
-use crate::model::settle::RetryPolicy;
-use crate::model::version::{FIRST, stored_name};
+use crate::model::run::backoff::Backoff;
+use crate::model::run::settle::RetryPolicy;
+use crate::model::run::version::{FIRST, stored_name};
 
 /// The future of one execution of a body.
 pub type RunFuture = Pin<Box<dyn Future<Output = Finished> + Send>>;

@@ -29,13 +29,13 @@ use crate::definition::job::{Arguments, Job, Payload};
 use crate::definition::jobs::DefinitionOf;
 use crate::definition::{DEFAULT_QUEUE, Definition, Param};
 use crate::engine::builtin::CONCLUDE;
-use crate::model::dependency_inputs::{CONDITION, item};
+use crate::model::graph::dependency_inputs::{CONDITION, item};
 use crate::model::graph::{
     GATE, GraphProblem, MAX_NODES, Plan, PlannedEdge, PlannedKind, PlannedNode, Target,
 };
 use crate::model::json::ErasedValue;
 use crate::model::payload::Plain;
-use crate::model::request::{Metadata, RequestOptions, identity_said};
+use crate::model::run::request::{Metadata, RequestOptions, identity_said};
 use crate::model::shape::GateType;
 
 /// The job of a graph with the result `T`: the job type of its [`RunHandle`].

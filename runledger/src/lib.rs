@@ -128,20 +128,20 @@ pub use graph::{
     AppendReceipt, Condition, Configure, GateHandle, GateLink, Graph, GraphExtension, GraphHandle, GraphOf,
     Input, Inputs, Need, Node, OnAnyOutcome, Value, value,
 };
-pub use model::dependency_inputs::Outcome;
-pub use model::failure::{Failure, FailureKind};
+pub use model::graph::dependency_inputs::Outcome;
+pub use model::graph::graph_state::GraphState;
+pub use model::graph::link::{GateLinkKey, LinkDecision, SecretTooShort};
 pub use model::graph::{GraphError, GraphProblem};
-pub use model::graph_state::GraphState;
-pub use model::history::{History, HistoryError, HistoryStep};
-pub use model::link::{GateLinkKey, LinkDecision, SecretTooShort};
 pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, Place, Sealed, Secret};
 pub use model::picture::{EdgeKind, GraphPicture, PictureEdge, PictureError, PictureNode};
-pub use model::replay::{Divergence, StepKey};
-pub use model::shape::GateType;
-pub use model::state::RunState;
-pub use model::tuning::JobOverrides;
+pub use model::replay::history::{History, HistoryError, HistoryStep};
 #[cfg(feature = "worker")]
-pub use model::verification::{Finding, Verdict, Verification};
+pub use model::replay::verification::{Finding, Verdict, Verification};
+pub use model::replay::{Divergence, StepKey};
+pub use model::run::failure::{Failure, FailureKind};
+pub use model::run::state::RunState;
+pub use model::run::tuning::JobOverrides;
+pub use model::shape::GateType;
 pub use runledger_macros::{job, workflow};
 pub use store::attempt::log::LogLine;
 pub use store::attempt::output::OutputLine;

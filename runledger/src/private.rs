@@ -9,7 +9,7 @@ pub use crate::definition::macro_traits::{BodyTransaction, Injectable, assert_in
 pub use crate::definition::{Definition, Inject, Location, Param, Registration, RunFn, RunFuture};
 pub use crate::model::json::ErasedValue as ErasedArg;
 pub use crate::model::replay;
-pub use crate::model::state::{RunEvent, RunState, TRANSITIONS};
+pub use crate::model::run::state::{RunEvent, RunState, TRANSITIONS};
 #[cfg(feature = "failpoints")]
 pub use crate::store::failpoints;
 pub use crate::store::migrate::{MIGRATIONS, MigrateError, Migration, migrate, migrate_as};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::connection::client_error::ClientError;
 use crate::connection::db::Db;
-use crate::model::verification::Verification;
+use crate::model::replay::verification::Verification;
 use crate::worker::app::App;
 
 impl App {

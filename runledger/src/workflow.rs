@@ -39,12 +39,12 @@ use crate::engine::call::{body_of, policy_of};
 use crate::engine::step::{Body, LastFailure, MakeUndo, StepPolicy, Work, resolve};
 use crate::engine::stop::StopReason;
 use crate::engine::waiting::{self, Alarm};
-use crate::model::backoff::Backoff;
-use crate::model::failure::{Failure, FailureKind};
-use crate::model::name::{check_key, check_name};
 use crate::model::payload::Plain;
 use crate::model::replay::{Claim, Line, Scope, StepKind};
-use crate::model::settle::RetryPolicy;
+use crate::model::run::backoff::Backoff;
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::name::{check_key, check_name};
+use crate::model::run::settle::RetryPolicy;
 use crate::model::timestamp::{FURTHEST, Timestamp};
 
 /// A workflow's view of its run.

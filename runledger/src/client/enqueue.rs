@@ -15,10 +15,10 @@ use crate::definition::call::{AnyCall, Call, Request};
 use crate::definition::job::Job;
 use crate::definition::registry;
 use crate::model::json::{canonical, first_difference};
-use crate::model::name::{check_job_name, hint};
 use crate::model::payload::{PayloadKind, Place, Sealer, Stored};
-use crate::model::request::ActiveKey;
-use crate::model::version::{FIRST, listed, others, parts, stored_name};
+use crate::model::run::name::{check_job_name, hint};
+use crate::model::run::request::ActiveKey;
+use crate::model::run::version::{FIRST, listed, others, parts, stored_name};
 use crate::store::error::{Class, class};
 use crate::store::operator::deadline;
 use crate::store::run::active::{self, Given, Holder};
@@ -325,7 +325,7 @@ fn same_request(
     sealer: &Sealer,
     run: &NewRun,
     input: &Stored,
-    options: &crate::model::request::RequestOptions,
+    options: &crate::model::run::request::RequestOptions,
 ) -> Result<(), ClientError> {
     let difference = match run.options.first_difference(options) {
         Some(part) => Some(part.to_owned()),

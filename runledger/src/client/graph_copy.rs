@@ -5,8 +5,8 @@ use uuid::Uuid;
 
 use crate::connection::client_error::ClientError;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
-use crate::model::request::child_run_id;
-use crate::model::state::RunState;
+use crate::model::run::request::child_run_id;
+use crate::model::run::state::RunState;
 use crate::store::graph::{self, NewEdge, NewGraph, NewNode};
 use crate::store::run::enqueue::NewRun;
 

@@ -7,9 +7,10 @@ use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
-use crate::model::history::History;
+use crate::model::graph::dependency_inputs;
 use crate::model::payload::{PayloadKind, Place, Sealer};
-use crate::model::{dependency_inputs, recorded};
+use crate::model::replay::history::History;
+use crate::model::replay::recorded;
 use crate::store::run::history::{self, Record};
 
 impl Db {

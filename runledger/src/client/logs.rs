@@ -7,8 +7,8 @@ use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
 use crate::model::json;
-use crate::model::log::Line;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
+use crate::model::run::log::Line;
 use crate::store::attempt::log::{LogLine, StoredLogLine, logged};
 
 /// The maximum number of lines on a page.

@@ -6,8 +6,8 @@ use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
-use crate::model::state::RunState;
-use crate::model::version::FIRST;
+use crate::model::run::state::RunState;
+use crate::model::run::version::FIRST;
 use crate::store::run::pin::{self, PinInfo, Pinned};
 
 impl Db {

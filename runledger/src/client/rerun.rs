@@ -15,13 +15,13 @@ use crate::connection::client_error::ClientError;
 use crate::connection::db::connection;
 use crate::definition::job::Job;
 use crate::engine::signals::key_of;
-use crate::model::history_prefix::{self, Child, Children, started};
-use crate::model::name::nearest;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
-use crate::model::recorded::{StoredStep, place_of_error};
 use crate::model::replay::Recorded;
-use crate::model::request::{child_run_id, revived_run_id};
-use crate::model::state::RunState;
+use crate::model::replay::history_prefix::{self, Child, Children, started};
+use crate::model::replay::recorded::{StoredStep, place_of_error};
+use crate::model::run::name::nearest;
+use crate::model::run::request::{child_run_id, revived_run_id};
+use crate::model::run::state::RunState;
 use crate::store::graph::submit;
 use crate::store::run::link::{
     Begin, KeptSignal, KeptStep, Link, Origin, Payloads, going_on_below, link, origins, payloads,

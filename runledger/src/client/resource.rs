@@ -2,7 +2,7 @@
 
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
-use crate::model::name::{check_key, check_text};
+use crate::model::run::name::{check_key, check_text};
 use crate::store::operator::resource::{self, Resource};
 
 /// The maximum number of resources on a page.

@@ -18,8 +18,8 @@ use crate::definition::job::Job;
 use crate::engine::signals::key_of;
 use crate::model::graph::GRAPH;
 use crate::model::json::EncodeError;
-use crate::model::name::{check_key, check_name};
 use crate::model::payload::{PayloadKind, Place, Plain, Sealer};
+use crate::model::run::name::{check_key, check_name};
 use crate::store::attempt::signal::{MOST_LEFT, NewSignal, Sending, send, send_alone};
 use crate::store::error::{Class, class};
 

@@ -7,9 +7,9 @@ use sqlx::PgConnection;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::registry;
-use crate::model::name::{check_job_name, check_text, hint, is_reserved};
-use crate::model::tuning::JobOverrides;
-use crate::model::version::parts;
+use crate::model::run::name::{check_job_name, check_text, hint, is_reserved};
+use crate::model::run::tuning::JobOverrides;
+use crate::model::run::version::parts;
 use crate::store::operator::tuning::{self, StoredOverrides};
 use crate::store::run::inspect::jobs_known;
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use thiserror::Error;
 use uuid::Uuid;
 
-use crate::model::failure::Failure;
 use crate::model::graph::GraphError;
 use crate::model::json::DecodeError;
-use crate::model::name::NameError;
 use crate::model::payload::PayloadError;
-use crate::model::state::RunState;
+use crate::model::run::failure::Failure;
+use crate::model::run::name::NameError;
+use crate::model::run::state::RunState;
 use crate::store::migrate::MigrateError;
 
 /// An error of a client or of a worker's start. Nothing was written unless the variant says so.

@@ -251,7 +251,7 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
-    use crate::model::request::RequestOptions;
+    use crate::model::run::request::RequestOptions;
 
     fn run() -> NewRun {
         NewRun {

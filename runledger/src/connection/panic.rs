@@ -7,8 +7,8 @@ use std::sync::Once;
 use std::task::{Context, Poll};
 
 use super::code_context::CodeContext;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::panic::caught;
+use crate::model::run::failure::{Failure, FailureKind};
 
 thread_local! {
     /// Whether this thread is polling a body, so the engine reports its panics.

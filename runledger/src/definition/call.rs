@@ -11,11 +11,13 @@ use super::job::Job;
 use super::{Definition, Kind};
 use crate::connection::client_error::ClientError;
 use crate::model::json::{EncodeError, ErasedValue, encode};
-use crate::model::name::{check_key, check_name};
 use crate::model::payload::Plain;
-use crate::model::request::{ActiveKey, MAX_METADATA, Metadata, RequestOptions, identity_said, keyed_run_id};
+use crate::model::run::name::{check_key, check_name};
+use crate::model::run::request::{
+    ActiveKey, MAX_METADATA, Metadata, RequestOptions, identity_said, keyed_run_id,
+};
+use crate::model::run::version::{FIRST, stored_name};
 use crate::model::timestamp::{FURTHEST, Timestamp};
-use crate::model::version::{FIRST, stored_name};
 use crate::store::run::enqueue::NewRun;
 
 /// A call of the job `J`, which the annotated function returns. It does nothing until you use it.

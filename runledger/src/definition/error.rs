@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::connection::client_error::ClientError;
 use crate::definition::step_error::StepError;
-use crate::model::failure::{Failure, FailureKind, Retry};
+use crate::model::run::failure::{Failure, FailureKind, Retry};
 
 /// The result of a body.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

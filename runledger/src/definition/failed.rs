@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::error::{Error, Result};
 use super::job::Payload;
-use crate::model::failure::Failure;
 use crate::model::json;
+use crate::model::run::failure::Failure;
 
 /// A run that has failed for good. The hook of [`App::on_failure`](crate::App::on_failure) receives
 /// it.

@@ -11,9 +11,9 @@ use super::provided::Provided;
 use crate::connection::tx::Tx;
 use crate::engine::attempt::Attempt;
 use crate::engine::context::Context;
-use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::json::{self, Fields};
 use crate::model::payload::Plain;
+use crate::model::run::failure::{Failure, FailureKind, Retry};
 use crate::store::error::{Cause, Class, cause_in_chain};
 
 /// One execution of a body.

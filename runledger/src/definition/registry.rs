@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::{Definition, Registration};
 use crate::connection::client_error::ClientError;
-use crate::model::name::check_job_name;
-use crate::model::settle::RetryPolicy;
-use crate::model::tuning::JobOverrides;
-use crate::model::version::{FIRST, stored_name};
+use crate::model::run::name::check_job_name;
+use crate::model::run::settle::RetryPolicy;
+use crate::model::run::tuning::JobOverrides;
+use crate::model::run::version::{FIRST, stored_name};
 use crate::store::operator::config::Configs;
 use crate::store::operator::tuning::StoredOverrides;
 

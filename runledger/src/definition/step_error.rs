@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::model::failure::Failure;
+use crate::model::run::failure::Failure;
 
 /// Why a step has no output: the recorded failure of its last attempt. Replay returns the same
 /// error.

@@ -30,13 +30,13 @@ use crate::definition::Definition;
 use crate::definition::call::is_workflow;
 use crate::definition::provided::Provided;
 use crate::definition::registry::Registry;
-use crate::model::failure::Failure;
-use crate::model::history_size::HistorySize;
 use crate::model::payload::{PayloadError, Place, Plain, Sealer, Stored};
-use crate::model::recorded::place_of_error;
+use crate::model::replay::history_size::HistorySize;
+use crate::model::replay::recorded::place_of_error;
 use crate::model::replay::{Claim, Divergence, Line, Replay, Scope};
-use crate::model::request::key_in_slice;
-use crate::model::settle::Counters;
+use crate::model::run::failure::Failure;
+use crate::model::run::request::key_in_slice;
+use crate::model::run::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::attempt::checkpoint::{Checkpoint, Fence};
 #[cfg(feature = "worker")]

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use super::attempt::Attempt;
 use super::step::Try;
 use crate::definition::invocation::Finished;
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::run::failure::{Failure, FailureKind};
 
 /// Wraps a try. Drops and fails it when it has reported no progress for longer than the limit.
 pub(crate) fn watched<'a>(

@@ -10,12 +10,12 @@ use crate::connection::db::Db;
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::definition::invocation::{Finished, Invocation};
 use crate::definition::{Definition, Location, RunFuture};
-use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::graph::GRAPH;
 use crate::model::json::Fields;
 use crate::model::payload::{PayloadKind, Place, Plain, Sealer};
-use crate::model::recorded::place_of_error;
-use crate::model::state::RunState;
+use crate::model::replay::recorded::place_of_error;
+use crate::model::run::failure::{Failure, FailureKind, Retry};
+use crate::model::run::state::RunState;
 use crate::store::error::{Class, class};
 use crate::store::graph::{self, NodeEnd};
 

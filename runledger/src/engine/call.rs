@@ -10,8 +10,8 @@ use super::step::{Body, StepPolicy, Try};
 use crate::definition::Definition;
 use crate::definition::invocation::Invocation;
 use crate::definition::registry::Registry;
-use crate::model::request::RequestOptions;
-use crate::model::settle::RetryPolicy;
+use crate::model::run::request::RequestOptions;
+use crate::model::run::settle::RetryPolicy;
 
 /// The body of a job, as a step of this attempt.
 pub(crate) fn body_of<'a>(

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::stop::StopReason;
 #[cfg(feature = "worker")]
 use super::wakes::Wakes;
-use crate::model::failure::Failure;
+use crate::model::run::failure::Failure;
 use crate::store::attempt::checkpoint::{Checkpoint, FailedTry, Fence};
 use crate::store::attempt::output::Emitted;
 use crate::store::attempt::progress::ProgressWrite;

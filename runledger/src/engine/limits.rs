@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::attempt::Attempt;
 use crate::connection::db_timeout::with_timeout;
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::run::failure::{Failure, FailureKind};
 use crate::store::error::{Cause, Class, Limit, Reason};
 use crate::store::session::limits::{May, SetLimit, limits};
 

@@ -28,8 +28,8 @@ use crate::connection::db::Db;
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::outage::{Outage, warn_outage};
 use crate::connection::task;
-use crate::model::log::Line;
 use crate::model::payload::{PayloadKind, Place, Plain};
+use crate::model::run::log::Line;
 use crate::store::attempt::log::{Fate, NewLogLine, keep};
 use crate::store::error::{Class, class};
 

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use super::attempt::Attempt;
 use super::stop::StopReason;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
+use crate::model::run::failure::{Failure, FailureKind};
 use crate::store::attempt::output::{Emitted, MOST_BYTES, MOST_LINES};
 
 /// The lines of one attempt of a workflow.

@@ -18,11 +18,11 @@ use crate::connection::task::spawn_detached;
 use crate::definition::Definition;
 use crate::definition::call::is_workflow;
 use crate::definition::registry::Registry;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Plain;
 use crate::model::replay::Claim;
-use crate::model::request::RequestOptions;
-use crate::model::version::{listed, others, parts};
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::request::RequestOptions;
+use crate::model::run::version::{listed, others, parts};
 use crate::store::run::link::{Sharer, sharers};
 
 /// A compensation, as it is stored.

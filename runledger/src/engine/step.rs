@@ -20,11 +20,11 @@ use crate::connection::panic::{Caught, contained};
 use crate::connection::task::spawn_detached;
 use crate::connection::tx::Tx;
 use crate::definition::invocation::{Finished, unstorable};
-use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
-use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
-use crate::model::settle::{RetryPolicy, retry_delay};
+use crate::model::replay::recorded::place_of_error;
+use crate::model::run::failure::{Failure, FailureKind, Retry};
+use crate::model::run::settle::{RetryPolicy, retry_delay};
 use crate::model::timestamp::Timestamp;
 use crate::store::attempt::checkpoint::{Checkpoint, FailedTry};
 

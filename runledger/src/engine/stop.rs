@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::model::failure::Failure;
 use crate::model::payload::{PayloadError, Stored};
 use crate::model::replay::Divergence;
+use crate::model::run::failure::Failure;
 use crate::model::timestamp::Timestamp;
 
 /// Why an attempt must stop.

@@ -19,10 +19,10 @@ use crate::connection::outage::warn_outage;
 use crate::connection::task::spawn_detached;
 use crate::connection::tx::Tx;
 use crate::definition::invocation::Finished;
-use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::payload::{PayloadError, Place, Plain, Stored};
-use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
+use crate::model::replay::recorded::place_of_error;
+use crate::model::run::failure::{Failure, FailureKind, Retry};
 use crate::store::attempt::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
 #[cfg(feature = "worker")]
 use crate::store::attempt::settle::{InBody, Settled, settle_in};
@@ -383,7 +383,7 @@ impl Record {
             #[cfg(feature = "worker")]
             Commit::Run { above } => {
                 use crate::model::payload::PayloadKind;
-                use crate::model::settle::{Outcome, settle};
+                use crate::model::run::settle::{Outcome, settle};
                 let policy = attempt.definition.retry_policy();
                 let place = Place::new(attempt.fence.run_id, PayloadKind::Output, "");
                 let outcome = Outcome::Completed(attempt.sealer().seal(&place, output.clone())?);

@@ -24,9 +24,9 @@ use tokio::time::Instant;
 use super::attempt::Attempt;
 #[cfg(feature = "worker")]
 use super::stop::StopReason;
-#[cfg(feature = "worker")]
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
+#[cfg(feature = "worker")]
+use crate::model::run::failure::{Failure, FailureKind};
 
 /// How long a ready step may be unpolled before it counts as such. Combinators of many futures poll
 /// some of them later.

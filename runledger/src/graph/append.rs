@@ -16,10 +16,10 @@ use crate::definition::job::Payload;
 use crate::model::graph::{
     AdditionRequest, GRAPH, GraphError, GraphProblem, MAX_NODES, NodeEnding, PlannedKind,
 };
-use crate::model::name::{check_key, hint};
 use crate::model::payload::{PayloadError, Plain, Sealer};
-use crate::model::request::child_run_id;
-use crate::model::state::RunState;
+use crate::model::run::name::{check_key, hint};
+use crate::model::run::request::child_run_id;
+use crate::model::run::state::RunState;
 use crate::store::graph::addition::{self, Standing, Whole};
 use crate::store::graph::{self, NewAddition, NewEdge};
 use crate::store::session::BEGIN_RESTLESS;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::definition::job::Payload;
-use crate::model::dependency_inputs::Outcome;
 use crate::model::graph::Target;
+use crate::model::graph::dependency_inputs::Outcome;
 use crate::model::json::ErasedValue;
 
 /// A node of a graph whose output is a `T`. Any number of other nodes can depend on it.

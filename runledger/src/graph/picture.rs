@@ -10,8 +10,8 @@ use crate::model::graph::{GraphError, PlannedKind, PlannedNode};
 use crate::model::json::Fields;
 use crate::model::payload::{PayloadKind, Place};
 use crate::model::picture::{GraphPicture, PictureEdge, PictureNode};
-use crate::model::state::RunState;
-use crate::model::version::parts;
+use crate::model::run::state::RunState;
+use crate::model::run::version::parts;
 use crate::store::graph::{self, NodeInfo};
 
 impl<T> Graph<T> {

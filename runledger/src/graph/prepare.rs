@@ -11,18 +11,18 @@ use crate::client::enqueue::{known_jobs, unknown_job};
 use crate::connection::client_error::ClientError;
 use crate::connection::db::Target;
 use crate::definition::{Param, registry};
-use crate::model::dependency_inputs::{CONDITION, Parameter, item};
-use crate::model::failure::Failure;
+use crate::model::graph::dependency_inputs::{CONDITION, Parameter, item};
 use crate::model::graph::{
     Checked, GraphError, GraphProblem, MAP, Need, NeedRequest, NodeEnding, NodeRequest, NodeStatus, Plan,
     PlannedKind, standings,
 };
 use crate::model::json::{ErasedValue, Fields};
-use crate::model::name::hint;
 use crate::model::payload::{PayloadError, Plain, Sealer};
-use crate::model::request::child_run_id;
+use crate::model::run::failure::Failure;
+use crate::model::run::name::hint;
+use crate::model::run::request::child_run_id;
+use crate::model::run::version::FIRST;
 use crate::model::shape::GateType;
-use crate::model::version::FIRST;
 use crate::store::graph::{NewEdge, NewNode};
 use crate::store::run::enqueue::NewRun;
 

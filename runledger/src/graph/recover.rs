@@ -6,8 +6,8 @@ use crate::client::graph_copy::copy_of;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::connection;
 use crate::definition::job::Payload;
-use crate::model::name::check_key;
-use crate::model::request::recovered_run_id;
+use crate::model::run::name::check_key;
+use crate::model::run::request::recovered_run_id;
 
 impl<T: Payload> GraphHandle<T> {
     /// Submits a graph that has ended again, as a new run with this one as its origin.

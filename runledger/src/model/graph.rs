@@ -1,5 +1,9 @@
 //! Declared graphs: their parts, all checks, and the canonical form of a request.
 
+pub mod dependency_inputs;
+pub mod graph_state;
+pub mod link;
+
 mod addition;
 #[cfg(test)]
 mod tests;
@@ -14,8 +18,8 @@ use thiserror::Error;
 
 pub use self::addition::{NodeEnding, NodeStatus, Unreachable, standings};
 pub use self::unordered::unordered;
-use super::name::{NameError, check_key, check_name, hint};
-use super::request::RequestOptions;
+use crate::model::run::name::{NameError, check_key, check_name, hint};
+use crate::model::run::request::RequestOptions;
 
 /// The job of graphs. Its code concludes a graph.
 pub const GRAPH: &str = "runledger.graph";

@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::graph_state::GraphState;
-use super::state::RunState;
-use crate::model::dependency_inputs::CONDITION;
+use crate::model::graph::dependency_inputs::CONDITION;
+use crate::model::graph::graph_state::GraphState;
+use crate::model::run::state::RunState;
 
 /// The JSON format that this program writes. It reads no other.
 const FORMAT: u32 = 1;

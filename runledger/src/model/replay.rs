@@ -17,6 +17,16 @@
 //! Rows store the list of deliveries as deltas, and only where it differs from the order of claims.
 //! So a plain sequence of steps stores nothing, and a wide fan-out stays linear.
 
+pub(super) mod deliveries;
+pub mod divergence;
+pub mod history;
+pub mod history_prefix;
+pub mod history_size;
+pub mod recorded;
+pub mod scope;
+#[cfg(feature = "worker")]
+pub mod verification;
+
 mod kind;
 #[cfg(test)]
 mod tests;
@@ -24,14 +34,14 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::deliveries::{Delivery, order_of, stored_from};
-pub use super::divergence::{Divergence, Line};
-use super::failure::Failure;
-use super::history_size::record_size;
-use super::name::MAX_STEP_KEY;
-pub use super::scope::Scope;
+use crate::model::replay::deliveries::{Delivery, order_of, stored_from};
+pub use crate::model::replay::divergence::{Divergence, Line};
+use crate::model::replay::history_size::record_size;
+pub use crate::model::replay::scope::Scope;
+use crate::model::run::failure::Failure;
+use crate::model::run::name::MAX_STEP_KEY;
 
-use super::scope::{LOCAL_BITS, is_from, local};
+use crate::model::replay::scope::{LOCAL_BITS, is_from, local};
 pub use kind::StepKind;
 
 /// A step's name within its run: `charge`, `charge#2`, `reserve[sku-1]`.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::failure::{Failure, FailureKind};
+use crate::model::run::failure::{Failure, FailureKind};
 
 /// A value in a run's rows that this version cannot read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

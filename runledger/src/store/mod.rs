@@ -25,7 +25,7 @@ pub mod write;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::model::dependency_inputs::{self, DependencyOutput};
+use crate::model::graph::dependency_inputs::{self, DependencyOutput};
 use crate::model::unreadable::Unreadable;
 
 /// Reads the outcomes of a node's dependencies from the column `given`.

@@ -12,9 +12,9 @@ use super::locks::{IfLocked, is_locked};
 use super::operator::cancel::Requests;
 use super::session::connect;
 use super::set_aside::SetAside;
-use crate::model::failure::Failure;
 use crate::model::payload::{Place, Sealer, Stored};
-use crate::model::recorded::place_of_error;
+use crate::model::replay::recorded::place_of_error;
+use crate::model::run::failure::Failure;
 
 /// The first version with `CREATE DATABASE … STRATEGY wal_log`. Older servers copy files between
 /// two checkpoints.

@@ -13,7 +13,7 @@ use super::attempt::wait::Above;
 use super::session::BEGIN_BRIEF;
 use super::sql;
 use super::write::{commit, write};
-use crate::model::settle::{Blame, Counters, TRIED, is_parked_by_crash};
+use crate::model::run::settle::{Blame, Counters, TRIED, is_parked_by_crash};
 use crate::model::timestamp::Timestamp;
 
 /// The reply to a heartbeat.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::rehearsal::{Script, Stage};
 use crate::connection::client_error::ClientError;
 use crate::connection::db::Db;
-use crate::model::history::History;
 use crate::model::payload::Codec;
-use crate::model::verification::Verdict;
+use crate::model::replay::history::History;
+use crate::model::replay::verification::Verdict;
 use crate::worker::app::App;
 
 impl App {

@@ -37,14 +37,15 @@ use crate::engine::liveness::Liveness;
 use crate::engine::saga::found;
 use crate::engine::stop::StopReason;
 use crate::engine::wakes::Wakes;
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::graph::dependency_inputs;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
+use crate::model::replay::recorded;
+use crate::model::replay::verification::{Verdict, Verification};
 use crate::model::replay::{Divergence, Recorded, Replay};
-use crate::model::settle::Counters;
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::settle::Counters;
+use crate::model::run::version::{others, parts};
 use crate::model::timestamp::Timestamp;
-use crate::model::verification::{Verdict, Verification};
-use crate::model::version::{others, parts};
-use crate::model::{dependency_inputs, recorded};
 use crate::store::attempt::checkpoint::Fence;
 use crate::store::attempt::wait::Above;
 use crate::store::run::verify::{Content, InFlight, MAX_STATEMENTS, Pages};
@@ -140,10 +141,10 @@ impl Script {
     /// Builds the script of a history, for a program that may not have the key of its fingerprints.
     /// It leaves out the compensations by the engine, so the code sees the run as before them.
     #[cfg(feature = "testing")]
-    pub(crate) fn of_history(history: &crate::model::history::History, sealer: &Sealer) -> Self {
+    pub(crate) fn of_history(history: &crate::model::replay::history::History, sealer: &Sealer) -> Self {
         Self {
             run_id: history.run_id,
-            job: crate::model::version::stored_name(&history.job, history.version).into_owned(),
+            job: crate::model::run::version::stored_name(&history.job, history.version).into_owned(),
             tenant: history.tenant.clone(),
             graph_id: history.graph_id,
             input: history.input.as_str().into(),

@@ -21,7 +21,7 @@ use crate::engine::builtin::CONCLUDE;
 #[cfg(feature = "logs")]
 use crate::engine::logs::RunLogs;
 use crate::graph::map::MAP;
-use crate::model::name::{check_key, check_name};
+use crate::model::run::name::{check_key, check_name};
 
 /// Every worker can conclude graphs and start the runs of map nodes.
 const BUILT_IN: [&Definition; 2] = [&CONCLUDE, &MAP];

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
-use crate::model::failure::Failure;
+use crate::model::run::failure::Failure;
 
 /// The attempt of a run in a call of an [`Observer`].
 #[derive(Clone, Debug)]

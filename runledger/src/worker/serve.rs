@@ -40,7 +40,7 @@ use crate::engine::liveness::Liveness;
 #[cfg(feature = "logs")]
 use crate::engine::logs::Logs;
 use crate::engine::wakes::{self, Wakes};
-use crate::model::failure::Failure;
+use crate::model::run::failure::Failure;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause, spares_others};
 use crate::store::operator::{config, tuning};

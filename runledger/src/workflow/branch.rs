@@ -13,8 +13,8 @@ use super::{Wf, nested, refused};
 use crate::connection::code_context::CodeContext;
 use crate::definition::step_error::StepError;
 use crate::engine::stop::StopReason;
-use crate::model::failure::{Failure, FailureKind};
-use crate::model::name::check_name;
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::name::check_name;
 
 impl Wf {
     /// Returns a branch: a view of this run with its own steps, for a concurrent part of the

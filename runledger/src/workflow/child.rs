@@ -14,11 +14,11 @@ use crate::definition::call::Call;
 use crate::definition::job::Job;
 use crate::engine::stop::Wait;
 use crate::engine::waiting;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::payload::Sealer;
 use crate::model::replay::{Line, StepKind};
-use crate::model::request::child_run_id;
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::request::child_run_id;
 use crate::store::attempt::wait::NewChild;
 use crate::store::run::enqueue::NewRun;
 

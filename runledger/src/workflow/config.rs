@@ -14,8 +14,8 @@ use crate::definition::call::is_workflow;
 use crate::definition::job::Payload;
 use crate::engine::context::Context;
 use crate::model::json;
-use crate::model::name::check_text;
 use crate::model::payload::{PayloadKind, Place, Plain};
+use crate::model::run::name::check_text;
 use crate::store::operator::config::{self, StoredConfig};
 
 /// The configuration of a job in one version of its format. `Debug` does not show its content.

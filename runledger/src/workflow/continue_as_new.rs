@@ -10,8 +10,8 @@ use crate::definition::job::Job;
 use crate::engine::attempt::Attempt;
 use crate::engine::context::Context;
 use crate::engine::stop::StopReason;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadKind, Place};
+use crate::model::run::failure::{Failure, FailureKind};
 use crate::model::timestamp::FURTHEST;
 
 impl Wf {

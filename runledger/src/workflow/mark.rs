@@ -8,9 +8,9 @@ use super::{Wf, nested};
 use crate::connection::code_context::CodeContext;
 use crate::engine::markers;
 use crate::engine::stop::StopReason;
-use crate::model::failure::{Failure, FailureKind};
-use crate::model::name::check_name;
 use crate::model::replay::StepKind;
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::name::check_name;
 use crate::model::timestamp::Timestamp;
 
 impl Wf {

@@ -18,9 +18,9 @@ use crate::engine::group_commit::WriteResult;
 use crate::engine::output;
 use crate::engine::step::stop_reason;
 use crate::engine::stop::StopReason;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::json::{self, DecodeError};
 use crate::model::payload::{PayloadKind, Place, Plain};
+use crate::model::run::failure::{Failure, FailureKind};
 use crate::store::attempt::output::{OutputLine, StoredLine, emitted};
 
 /// The maximum number of lines on a page.

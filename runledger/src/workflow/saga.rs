@@ -12,9 +12,9 @@ use crate::definition::call::Call;
 use crate::definition::job::Job;
 use crate::engine::saga::{UndoCall, done_of, undo_in_code};
 use crate::engine::stop::StopReason;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Plain;
-use crate::model::version::stored_name;
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::version::stored_name;
 
 impl Wf {
     /// Starts a saga: a group of steps, each with a compensation that undoes its effect.

@@ -10,10 +10,10 @@ use super::{Wf, refused, too_long};
 use crate::definition::job::Payload;
 use crate::definition::step_error::StepError;
 use crate::engine::signals::{Limit, receive};
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
-use crate::model::name::check_name;
 use crate::model::replay::{Claim, StepKind};
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::name::check_name;
 use crate::model::timestamp::FURTHEST;
 
 impl Wf {

@@ -13,9 +13,9 @@ use crate::definition::step_error::StepError;
 use crate::engine::attempt::Attempt;
 use crate::engine::step::StepPolicy;
 use crate::engine::stop::StopReason;
-use crate::model::backoff::Backoff;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
+use crate::model::run::backoff::Backoff;
+use crate::model::run::failure::{Failure, FailureKind};
 
 /// The work of a step. Its result is the JSON text of the output.
 pub(crate) type StepFuture<'wf> = Pin<Box<dyn Future<Output = Result<String, Failure>> + Send + 'wf>>;

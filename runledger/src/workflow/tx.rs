@@ -16,9 +16,9 @@ use crate::connection::tx::Tx;
 use crate::definition::invocation::{Finished, finished};
 use crate::definition::job::JobResult;
 use crate::engine::step::{Body, Try};
-use crate::model::failure::{Failure, FailureKind};
-use crate::model::name::check_name;
 use crate::model::payload::Sealer;
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::name::check_name;
 
 impl Wf {
     /// Executes a closure as a step in a transaction, which commits together with the record of the

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runledger::AnyCall;
-use runledger::model::backoff::Backoff;
+use runledger::model::run::backoff::Backoff;
 use runledger::model::timestamp::{FURTHEST, Timestamp};
 
 use crate::bytes::Bytes;

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use runledger::model::name::{MAX_KEY, MAX_NAME, check_key, check_name, nearest};
 use runledger::model::replay::Replay;
-use runledger::model::request::keyed_run_id;
+use runledger::model::run::name::{MAX_KEY, MAX_NAME, check_key, check_name, nearest};
+use runledger::model::run::request::keyed_run_id;
 
 use crate::macros::{errors, forget_places, job, literal};
 

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use runledger::model::failure::{Failure, FailureKind};
 use runledger::model::payload::Sealer;
-use runledger::model::recorded;
+use runledger::model::replay::recorded;
 use runledger::model::replay::{Claim, Divergence, Recorded, Replay};
+use runledger::model::run::failure::{Failure, FailureKind};
 use serde_json::{Value, json};
 
 use crate::bytes::Bytes;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use runledger::model::failure::{Failure, FailureKind};
-use runledger::model::name::check_key;
 use runledger::model::payload::{Plain, Sealer, Stored};
+use runledger::model::run::failure::{Failure, FailureKind};
+use runledger::model::run::name::check_key;
 use runledger::{AesGcm, PayloadError, PayloadKind, Place};
 use serde_json::{Value, json};
 use uuid::Uuid;

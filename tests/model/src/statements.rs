@@ -4,7 +4,7 @@
 mod claims;
 
 use runledger::__private::STATEMENTS;
-use runledger::model::settle::{Counters, Settlement, Verdict};
+use runledger::model::run::settle::{Counters, Settlement, Verdict};
 use runledger::model::timestamp::Timestamp;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row};

@@ -2,7 +2,7 @@
 //! pooler.
 
 use super::ClientError;
-use crate::model::failure::Failure;
+use crate::model::run::failure::Failure;
 use crate::store::error::{Class, Limit, Reason, cause};
 use crate::store::migrate::MigrateError;
 use crate::store::session::has_code;

@@ -11,7 +11,7 @@ use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Payload;
 use crate::graph::GraphHandle;
-use crate::model::link::{GateLinkKey, Link, LinkDecision};
+use crate::model::graph::link::{GateLinkKey, Link, LinkDecision};
 use crate::store::graph::{self, LinkTerms};
 
 /// A link to a gate, opened with the key that signed it. [`Db::gate_link`] returns it.

@@ -1,7 +1,7 @@
 //! The checks of graphs, and the first states of added nodes.
 
 use super::*;
-use crate::model::dependency_inputs::CONDITION;
+use crate::model::graph::dependency_inputs::CONDITION;
 
 fn plan(nodes: &[&str], edges: &[(&str, &str)]) -> Plan {
     let place = |name: &str| nodes.iter().position(|node| *node == name).unwrap_or(usize::MAX);

@@ -3,8 +3,8 @@
 use thiserror::Error;
 
 use super::codec::CodecError;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::json::EncodeError;
+use crate::model::run::failure::{Failure, FailureKind};
 
 /// An error of storing or reading a payload. Its texts never show a value.
 #[derive(Debug, Error)]

@@ -6,7 +6,7 @@ use super::codec::{PayloadKind, Place};
 use super::error::PayloadError;
 use super::sealer::Sealer;
 use super::text::{Plain, Stored};
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::run::failure::{Failure, FailureKind};
 
 /// A failure with an encrypted text.
 #[derive(Serialize, Deserialize)]

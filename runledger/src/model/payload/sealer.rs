@@ -14,9 +14,9 @@ use super::codec::{Codec, CodecError, Place, Sealed};
 use super::error::PayloadError;
 use super::limits::Limits;
 use super::text::{Plain, Stored};
-use crate::model::failure::Failure;
 use crate::model::json::{self, fingerprint};
 use crate::model::panic::caught;
+use crate::model::run::failure::Failure;
 
 /// The maximum length of a key's name, in bytes.
 const MAX_KEY_ID: usize = 64;

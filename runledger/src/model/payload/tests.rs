@@ -3,7 +3,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::run::failure::{Failure, FailureKind};
 
 /// Inverts the bits of the text, and prepends a digest of the place.
 struct Turns;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{EdgeKind, GraphPicture, PictureEdge, PictureNode};
-use crate::model::state::RunState;
+use crate::model::run::state::RunState;
 
 /// The maximum length of a shown reason, in characters: an error may have thousands. The JSON has
 /// the whole reason.

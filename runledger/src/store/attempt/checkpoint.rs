@@ -6,7 +6,7 @@ use sqlx::{Connection, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
 use crate::model::payload::Stored;
-use crate::model::recorded::{self, StoredStep};
+use crate::model::replay::recorded::{self, StoredStep};
 use crate::model::unreadable::Unreadable;
 use crate::store::session::BEGIN_RESTLESS;
 use crate::store::write::{of_steps, write};

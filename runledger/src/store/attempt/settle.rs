@@ -8,11 +8,11 @@ use uuid::Uuid;
 
 use super::checkpoint::{Fence, held};
 use super::wait::{Above, try_wake_parent, wake_parents};
-use crate::model::failure::Failure;
 use crate::model::payload::{Sealer, Stored};
-use crate::model::recorded::place_of_error;
-use crate::model::settle::{Cause, Counters, Due, Settlement, Verdict};
-use crate::model::state::RunState;
+use crate::model::replay::recorded::place_of_error;
+use crate::model::run::failure::Failure;
+use crate::model::run::settle::{Cause, Counters, Due, Settlement, Verdict};
+use crate::model::run::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::spares_others;
 use crate::store::graph::release;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::checkpoint::{Checkpoint, held, positions, seen_text};
 use crate::model::payload::Stored;
-use crate::model::state::RunState;
+use crate::model::run::state::RunState;
 use crate::store::session::{BEGIN_RESTLESS, is_read_committed};
 use crate::store::write::{commit, of_steps, write};
 use crate::store::{sparse, sql};

@@ -10,9 +10,9 @@ use uuid::Uuid;
 
 use super::checkpoint::{Checkpoint, Fence, bind_one};
 use crate::model::payload::Stored;
-use crate::model::request::MAX_DEPTH;
+use crate::model::run::request::MAX_DEPTH;
 #[cfg(feature = "worker")]
-use crate::model::settle::Counters;
+use crate::model::run::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::spares_others;
 use crate::store::graph::{NewGraph, submit};

@@ -9,10 +9,10 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use self::below::Walk;
-use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Sealer;
-use crate::model::recorded::place_of_error;
-use crate::model::state::RunState;
+use crate::model::replay::recorded::place_of_error;
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::state::RunState;
 use crate::store::attempt::wait::{Above, above, try_wake_parent, wake};
 use crate::store::error::{Class, class, spares_others};
 use crate::store::graph::{lock_pending, release};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use crate::model::state::RunState;
+use crate::model::run::state::RunState;
 #[cfg(feature = "worker")]
 use crate::store::locks::{IfLocked, free, limit_beyond};
 use crate::store::places::has_repaired;

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
+use crate::model::run::tuning::JobOverrides;
 use crate::model::timestamp::Timestamp;
-use crate::model::tuning::JobOverrides;
 use crate::store::sql;
 use crate::store::write::write;
 

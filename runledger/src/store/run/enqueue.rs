@@ -6,7 +6,7 @@ use sqlx::{PgConnection, Postgres, Row};
 use uuid::Uuid;
 
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer, Stored};
-use crate::model::request::RequestOptions;
+use crate::model::run::request::RequestOptions;
 use crate::store::write::write;
 use crate::store::{sparse, sql};
 

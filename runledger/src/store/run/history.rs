@@ -3,9 +3,9 @@
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use crate::model::dependency_inputs::DependencyOutput;
+use crate::model::graph::dependency_inputs::DependencyOutput;
 use crate::model::payload::Stored;
-use crate::model::recorded::StoredStep;
+use crate::model::replay::recorded::StoredStep;
 use crate::store::attempt::checkpoint::steps;
 use crate::store::{given, sql};
 

@@ -7,14 +7,14 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use crate::model::failure::Failure;
 use crate::model::graph::{GRAPH, MAP};
 use crate::model::payload::{Place, Sealer, Stored};
-use crate::model::recorded::place_of_error;
-use crate::model::request::Metadata;
-use crate::model::state::RunState;
+use crate::model::replay::recorded::place_of_error;
+use crate::model::run::failure::Failure;
+use crate::model::run::request::Metadata;
+use crate::model::run::state::RunState;
+use crate::model::run::version::{listed, others, parts};
 use crate::model::timestamp::Timestamp;
-use crate::model::version::{listed, others, parts};
 use crate::store::sql;
 use crate::store::write::write;
 

@@ -5,9 +5,9 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use crate::model::payload::Stored;
-use crate::model::recorded::StoredStep;
 use crate::model::replay::Recorded;
-use crate::model::state::RunState;
+use crate::model::replay::recorded::StoredStep;
+use crate::model::run::state::RunState;
 use crate::store::attempt::checkpoint::{seen_text, steps};
 use crate::store::write::write;
 use crate::store::{sparse, sql};

@@ -6,11 +6,11 @@ use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::inspect;
-use crate::model::name::is_reserved;
 use crate::model::payload::Sealer;
-use crate::model::state::RunState;
+use crate::model::run::name::is_reserved;
+use crate::model::run::state::RunState;
+use crate::model::run::version::{parts, stored_name};
 use crate::model::timestamp::Timestamp;
-use crate::model::version::{parts, stored_name};
 use crate::store::session::BEGIN_RESTLESS;
 use crate::store::sql;
 use crate::store::write::{commit, write};

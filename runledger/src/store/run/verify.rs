@@ -6,9 +6,9 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use crate::model::dependency_inputs::DependencyOutput;
+use crate::model::graph::dependency_inputs::DependencyOutput;
 use crate::model::payload::Stored;
-use crate::model::recorded::StoredStep;
+use crate::model::replay::recorded::StoredStep;
 use crate::model::unreadable::Unreadable;
 use crate::store::attempt::checkpoint::steps;
 use crate::store::error::problem_of_rows;

@@ -23,7 +23,7 @@ pub use self::report::{CrashError, Crashes};
 use super::Testing;
 use crate::definition::error::Result as BodyResult;
 use crate::engine::step::unit_random;
-use crate::model::failure::Failure;
+use crate::model::run::failure::Failure;
 use crate::{Call, ClientError, Job, RunState};
 
 /// The default limit of crashes. A workflow with a hundred steps has fewer.

@@ -8,12 +8,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::definition::{Definition, Param};
-use crate::model::dependency_inputs::{CONDITION, Parameter};
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::graph::dependency_inputs::{CONDITION, Parameter};
 use crate::model::graph::{GATE, GRAPH, MAP};
 use crate::model::json::Fields;
-use crate::model::verification::Verdict;
-use crate::model::version::stored_name;
+use crate::model::replay::verification::Verdict;
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::version::stored_name;
 
 /// Whether the program needs no code for this name: a gate, or a graph with unfinished nodes.
 pub(super) fn has_no_code(job: &str) -> bool {

@@ -13,7 +13,7 @@ use super::claim_cursors::ClaimState;
 use super::claimer::{AFTER_ERROR, Claimer};
 use crate::connection::outage::warn_outage;
 use crate::connection::task;
-use crate::model::settle::{MAX_CRASHES, SUSPECT};
+use crate::model::run::settle::{MAX_CRASHES, SUSPECT};
 use crate::store::attempt::checkpoint::Fence;
 use crate::store::attempt::claim::{Claimed, Earlier, Lane, wake_sleeping};
 use crate::store::worker;

@@ -24,7 +24,7 @@ use crate::engine::stop::{PollVerdict, StopReason, Wait};
 use crate::engine::unpolled::{
     UNPOLLED_AFTER, UNPOLLED_TRANSACTION_LIMIT, UnpolledSteps, unpolled_for_too_long,
 };
-use crate::model::settle::Outcome;
+use crate::model::run::settle::Outcome;
 use crate::store::attempt::wait::Waits;
 use crate::worker::in_flight::InFlight;
 

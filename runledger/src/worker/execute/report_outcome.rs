@@ -3,10 +3,10 @@
 use super::executor::{Executor, Run};
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::definition::failed::FailedRun;
-use crate::model::failure::Failure;
 use crate::model::payload::{PayloadKind, Place};
-use crate::model::state::RunState;
-use crate::model::version::parts;
+use crate::model::run::failure::Failure;
+use crate::model::run::state::RunState;
+use crate::model::run::version::parts;
 use crate::store::attempt::claim::Claimed;
 use crate::store::attempt::progress;
 use crate::store::run::inspect;

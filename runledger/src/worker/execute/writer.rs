@@ -14,7 +14,7 @@ use crate::connection::session::Session;
 use crate::engine::group_commit::{CommitItem, WriteItem, WriteResult};
 use crate::engine::output;
 use crate::engine::wakes::Wakes;
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::run::failure::{Failure, FailureKind};
 use crate::store::attempt::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
 use crate::store::attempt::output::{Appended, Emitted, emit};
 use crate::store::attempt::progress::{ProgressWrite, note};

@@ -65,7 +65,7 @@ impl fmt::Debug for FailureHook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::failure::{Failure, FailureKind};
+    use crate::model::run::failure::{Failure, FailureKind};
 
     fn failed() -> FailedRun {
         FailedRun {

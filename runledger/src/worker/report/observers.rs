@@ -17,9 +17,9 @@ use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::connection::panic::contained;
-use crate::model::failure::Failure;
-use crate::model::settle::{Cause, Due, Verdict};
-use crate::model::version::parts;
+use crate::model::run::failure::Failure;
+use crate::model::run::settle::{Cause, Due, Verdict};
+use crate::model::run::version::parts;
 use crate::store::attempt::claim::Claimed;
 use crate::worker::observer::{AttemptEvent, Observer};
 

@@ -27,7 +27,7 @@ use crate::connection::task;
 use crate::definition::registry::Registry;
 use crate::engine::wakes::Wakes;
 use crate::model::payload::Sealer;
-use crate::model::settle::{Outcome, RetryPolicy, settle};
+use crate::model::run::settle::{Outcome, RetryPolicy, settle};
 use crate::store::attempt::settle::Settled;
 use crate::store::attempt::{settle as settlement, wait};
 use crate::store::error::spares_others;

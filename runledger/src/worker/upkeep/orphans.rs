@@ -7,7 +7,7 @@ use super::maintenance::BATCH;
 use crate::engine::step::unit_random;
 use crate::engine::wakes::Wakes;
 use crate::model::payload::Sealer;
-use crate::model::settle::{Outcome, RetryPolicy, settle};
+use crate::model::run::settle::{Outcome, RetryPolicy, settle};
 use crate::store::attempt::settle as settlement;
 use crate::store::attempt::settle::Settled;
 use crate::store::operator::cancel;

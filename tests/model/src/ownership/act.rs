@@ -1,8 +1,8 @@
 //! The effects of actions. An action has the name of the code that it stands for.
 
-use runledger::model::backoff::Backoff;
-use runledger::model::failure::Retry;
-use runledger::model::settle::{Blame, Counters, Outcome, RetryPolicy, Verdict, settle};
+use runledger::model::run::backoff::Backoff;
+use runledger::model::run::failure::Retry;
+use runledger::model::run::settle::{Blame, Counters, Outcome, RetryPolicy, Verdict, settle};
 use runledger::{Failure, FailureKind};
 
 use super::config::{Fence, Guard, Ownership};

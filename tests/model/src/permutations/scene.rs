@@ -1,6 +1,6 @@
 //! The database before and after an order.
 
-use runledger::model::settle::SUSPECT;
+use runledger::model::run::settle::SUSPECT;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
@@ -140,7 +140,7 @@ impl Scene {
             sqlx::query(adopt).bind(self.runs[0]).bind(self.runs[child]).execute(&mut *db).await?;
         }
         if waits {
-            let counters = runledger::model::settle::Counters { attempt: 1, crashes: 0 };
+            let counters = runledger::model::run::settle::Counters { attempt: 1, crashes: 0 };
             let fence = Fence { run_id: self.runs[0], token: self.tokens[0] };
             let waits = Waits { any: vec![self.runs[1]], ..Waits::default() };
             Statements::real().suspend(db, fence, &waits, counters, true).await?;

@@ -2,10 +2,10 @@
 
 use runledger::Failure;
 use runledger::FailureKind;
-use runledger::model::backoff::Backoff;
-use runledger::model::failure::Retry;
 use runledger::model::payload::Stored;
-use runledger::model::settle::{Blame, Counters, Outcome, RetryPolicy, settle};
+use runledger::model::run::backoff::Backoff;
+use runledger::model::run::failure::Retry;
+use runledger::model::run::settle::{Blame, Counters, Outcome, RetryPolicy, settle};
 use sqlx::PgConnection;
 use sqlx::error::DatabaseError;
 

@@ -9,7 +9,7 @@ mod waits;
 
 use protocol::permutations::{CRASHES, End, Ending, Pair, Start, Step, Wrong};
 use protocol::statements::{Edit, Submission};
-use runledger::model::settle::SUSPECT;
+use runledger::model::run::settle::SUSPECT;
 
 use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{

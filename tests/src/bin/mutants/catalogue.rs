@@ -112,7 +112,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "crash-costs-an-attempt",
         edits: &[Edit {
-            file: "runledger/src/model/settle.rs",
+            file: "runledger/src/model/run/settle.rs",
             old: "Outcome::Crashed { progressed, blame } => after_crash(progressed, blame, unspent, unit_random),",
             new: "Outcome::Crashed { progressed, blame } => after_crash(progressed, blame, counters, unit_random),",
         }],
@@ -320,7 +320,7 @@ pub const MUTANTS: &[Mutant] = &[
         // `calls::doubled_keys` finds this mutant.
         name: "key-does-not-decide-the-run",
         edits: &[Edit {
-            file: "runledger/src/model/request.rs",
+            file: "runledger/src/model/run/request.rs",
             old: "    Uuid::new_v5(&KEYED_RUNS, name.as_bytes())",
             new: "    if name.is_empty() { Uuid::new_v5(&KEYED_RUNS, name.as_bytes()) } else { Uuid::now_v7() }",
         }],
@@ -369,7 +369,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "fork-keeps-its-step",
         edits: &[Edit {
-            file: "runledger/src/model/history_prefix.rs",
+            file: "runledger/src/model/replay/history_prefix.rs",
             old: "let is_before = row.seen_len < seen_len",
             new: "let is_before = row.seen_len <= seen_len",
         }],
@@ -387,7 +387,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "verify-finds-nothing",
         edits: &[Edit {
-            file: "runledger/src/model/verification.rs",
+            file: "runledger/src/model/replay/verification.rs",
             old: "if verdict != Verdict::Replays && !told",
             new: "if false && verdict != Verdict::Replays && !told",
         }],
@@ -436,7 +436,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "key-is-of-all-tenants",
         edits: &[Edit {
-            file: "runledger/src/model/request.rs",
+            file: "runledger/src/model/run/request.rs",
             old: "let name = format!(\"{}:{tenant}{}:{job}{}:{key}\", tenant.len(), job.len(), key.len());",
             new: "let name = format!(\"{}:{job}{}:{key}{}\", job.len(), key.len(), &tenant[..0]);",
         }],
@@ -530,7 +530,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "history-has-no-limit",
         edits: &[Edit {
-            file: "runledger/src/model/history_size.rs",
+            file: "runledger/src/model/replay/history_size.rs",
             old: "if self.bytes > MAX_HISTORY {",
             new: "if self.bytes > 8 * MAX_HISTORY {",
         }],

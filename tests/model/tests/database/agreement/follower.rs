@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use protocol::ownership::{Action, Attempt, Claim, Life, Place, State, Stray, Write, ticks};
 use protocol::statements::{Fence, Statements};
-use runledger::model::backoff::Backoff;
-use runledger::model::failure::Retry;
 use runledger::model::payload::Stored;
-use runledger::model::settle::{Blame, Counters, Outcome, RetryPolicy, Settlement, settle};
+use runledger::model::run::backoff::Backoff;
+use runledger::model::run::failure::Retry;
+use runledger::model::run::settle::{Blame, Counters, Outcome, RetryPolicy, Settlement, settle};
 use runledger::{Failure, FailureKind};
 use runledger_tests::Fixture;
 use sqlx::error::DatabaseError;

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::failure::{Failure, FailureKind};
-use super::history_size::MAX_HISTORY;
-use super::name::MAX_STEP_KEY;
-use super::replay::StepKey;
-use super::scope::{LOCAL_BITS, local};
+use crate::model::replay::StepKey;
+use crate::model::replay::history_size::MAX_HISTORY;
+use crate::model::replay::scope::{LOCAL_BITS, local};
+use crate::model::run::failure::{Failure, FailureKind};
+use crate::model::run::name::MAX_STEP_KEY;
 
 /// A line of the program's source.
 pub type Line = &'static std::panic::Location<'static>;

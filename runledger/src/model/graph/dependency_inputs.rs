@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::failure::{Failure, FailureKind};
-use super::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
-use super::recorded::place_of_error;
+use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
+use crate::model::replay::recorded::place_of_error;
+use crate::model::run::failure::{Failure, FailureKind};
 
 /// The outcome of a dependency. A parameter takes it if the edge comes from
 /// `node.on_any_outcome()`.

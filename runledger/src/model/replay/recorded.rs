@@ -2,10 +2,10 @@
 
 use serde_json::value::RawValue;
 
-use super::failure::Failure;
-use super::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
-use super::replay::Recorded;
-use super::unreadable::Unreadable;
+use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
+use crate::model::replay::Recorded;
+use crate::model::run::failure::Failure;
+use crate::model::unreadable::Unreadable;
 use uuid::Uuid;
 
 /// A step, as `json_build_array` encodes it.
@@ -115,7 +115,7 @@ impl StoredStep {
     #[must_use]
     pub fn unopened(self) -> Recorded {
         let Self { key, ordinal, fingerprint, result, seen_len, seen, undo } = self;
-        let of_error = |_| Failure::new(super::failure::FailureKind::Error, "");
+        let of_error = |_| Failure::new(crate::model::run::failure::FailureKind::Error, "");
         let result = result.map(|output| output.as_str().to_owned()).map_err(of_error);
         let undo = undo.map(|undo| undo.as_str().to_owned());
         Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo }
@@ -139,7 +139,7 @@ pub fn open(steps: Vec<StoredStep>, run_id: Uuid, sealer: &Sealer) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::failure::FailureKind;
+    use crate::model::run::failure::FailureKind;
 
     const ROWS: &str = r#"[["a", 0, -7, {"n": 1.0}, null, 0, null, {"job": "back"}],
         ["b", 1, 7, null, {"kind": "error", "message": "no"}, 1, [0, 1], null],

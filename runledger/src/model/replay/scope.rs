@@ -1,6 +1,6 @@
 //! Scopes: the branches of a workflow. Each scope counts its own keys and ordinals.
 
-use super::json::fingerprint;
+use crate::model::json::fingerprint;
 
 /// The low bits of an ordinal count the steps of a scope, up to four million. The high bits
 /// identify the scope.

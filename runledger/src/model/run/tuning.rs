@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::backoff::Backoff;
-use super::failure::words;
-use super::settle::RetryPolicy;
+use crate::model::run::backoff::Backoff;
+use crate::model::run::failure::words;
+use crate::model::run::settle::RetryPolicy;
 
 /// The settings that an operator overrides for a job.
 ///

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::failure::Failure;
-use super::name::check_name;
-use super::replay::Recorded;
-use super::version::{FIRST, parts};
+use crate::model::replay::Recorded;
+use crate::model::run::failure::Failure;
+use crate::model::run::name::check_name;
+use crate::model::run::version::{FIRST, parts};
 
 /// The format that this program writes. It reads no other.
 const FORMAT: u32 = 1;
@@ -331,7 +331,7 @@ mod tests {
             seen: (ordinal == 1).then(|| vec![0, 1]),
             undo: None,
         };
-        let failed = Err(Failure::new(super::super::failure::FailureKind::Error, "no"));
+        let failed = Err(Failure::new(crate::model::run::failure::FailureKind::Error, "no"));
         let steps =
             vec![step("b", 1, failed), step("a", 0, Ok("null".into())), step("c", 2, Ok("1.10e400".into()))];
         History::new(

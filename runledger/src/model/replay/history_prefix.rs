@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
-use super::deliveries::{order_of, stored_from};
-use super::json;
-use super::replay::Recorded;
-use super::request::{child_run_id, key_in_slice};
-use super::scope::{Scope, is_beside, is_from};
+use crate::model::json;
+use crate::model::replay::Recorded;
+use crate::model::replay::deliveries::{order_of, stored_from};
+use crate::model::replay::scope::{Scope, is_beside, is_from};
+use crate::model::run::request::{child_run_id, key_in_slice};
 
 /// The steps whose results are available at once. A user's step with one of these names is treated
 /// the same.
@@ -156,8 +156,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::failure::{Failure, FailureKind};
     use crate::model::replay::Replay;
+    use crate::model::run::failure::{Failure, FailureKind};
 
     fn row(key: &str, ordinal: u64, seen_len: u32, seen: Option<&[u64]>) -> Recorded {
         let result = Ok("null".to_owned());

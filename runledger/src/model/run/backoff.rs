@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::timestamp::FURTHEST;
+use crate::model::timestamp::FURTHEST;
 
 /// A delay that starts at `first`, doubles with each failure up to `cap`, and has jitter.
 ///

@@ -1,6 +1,6 @@
 //! The order in which results reached the code of a run, as its recorded steps store it.
 
-use super::replay::Recorded;
+use crate::model::replay::Recorded;
 
 /// A result that reached the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::divergence::Divergence;
-use super::payload::PayloadError;
+use crate::model::payload::PayloadError;
+use crate::model::replay::divergence::Divergence;
 
 /// The size in bytes above which a run starts no further step.
 pub const MAX_HISTORY: usize = 128 << 20;

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use uuid::Uuid;
 
-use super::failure::Failure;
-use super::replay::Divergence;
-use super::version::listed;
+use crate::model::replay::Divergence;
+use crate::model::run::failure::Failure;
+use crate::model::run::version::listed;
 
 /// The verdict about one recorded run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::panic::caught;
+use crate::model::panic::caught;
 
 /// Why an attempt or a step has no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::backoff::Backoff;
-use super::failure::{Failure, FailureKind, Retry};
-use super::payload::Stored;
-use super::timestamp::{FURTHEST, Timestamp};
+use crate::model::payload::Stored;
+use crate::model::run::backoff::Backoff;
+use crate::model::run::failure::{Failure, FailureKind, Retry};
+use crate::model::timestamp::{FURTHEST, Timestamp};
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use sha2::Sha256;
 use uuid::Uuid;
 
-use super::timestamp::Timestamp;
+use crate::model::timestamp::Timestamp;
 
 /// The first byte of a link that this version signs.
 const FORMAT: u8 = 2;

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::backoff::Backoff;
-use super::name::MAX_KEY;
-use super::timestamp::{FURTHEST, Timestamp};
-use super::unreadable::Unreadable;
+use crate::model::run::backoff::Backoff;
+use crate::model::run::name::MAX_KEY;
+use crate::model::timestamp::{FURTHEST, Timestamp};
+use crate::model::unreadable::Unreadable;
 
 /// A key that at most one live run has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

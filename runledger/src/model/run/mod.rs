@@ -1,0 +1,13 @@
+//! Runs: names, requests, states, and the decisions about an attempt.
+
+pub mod backoff;
+pub mod failure;
+pub mod log;
+pub mod name;
+#[cfg(feature = "worker")]
+pub(crate) mod refusal;
+pub mod request;
+pub mod settle;
+pub mod state;
+pub mod tuning;
+pub mod version;
