@@ -108,9 +108,9 @@ pub mod __private;
 pub use client::codec::AesGcm;
 pub use client::enqueue::{EnqueuedRun, enqueue_all};
 pub use client::handle::RunHandle;
+pub use client::operate::tuning::SyncMode;
 pub use client::runs::{InvalidRunCursor, ListRuns, RunCursor, RunsPage, TenantScope};
 pub use client::signal::{SendSignal, SignalReceipt};
-pub use client::tuning::SyncMode;
 pub use connection::client_error::ClientError;
 pub use connection::db::{BoundConnection, DEFAULT_CONNECTIONS, Db, EnqueueTarget};
 pub use connection::installation::Adopted;
@@ -121,7 +121,7 @@ pub use definition::error::{Classified, Error, Result, ResultExt};
 pub use definition::failed::FailedRun;
 pub use definition::job::{Arguments, Job, JobError, JobResult, Payload};
 pub use definition::step_error::StepError;
-pub use engine::context::Context;
+pub use engine::attempt::context::Context;
 #[cfg(feature = "logs")]
 pub use engine::logs::RunLogs;
 pub use graph::{

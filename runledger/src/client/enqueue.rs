@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection, PgPool};
 use uuid::Uuid;
 
-use super::handle::RunHandle;
+use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, EnqueueTarget, Home, Target, connection, not_between_steps, why_none};
 use crate::connection::inbox::Delivery;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::completion_listener;
+use crate::client::completion_listener;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, Home, connection};
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};

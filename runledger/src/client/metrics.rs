@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::runs::TenantScope;
+use crate::client::runs::TenantScope;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::model::timestamp::FURTHEST;

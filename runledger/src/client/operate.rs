@@ -1,8 +1,12 @@
 //! Operations on runs for programs without the code of their jobs.
 
+pub(crate) mod pin;
+pub(crate) mod resource;
+pub(crate) mod tuning;
+
 use uuid::Uuid;
 
-use super::handle::RunHandle;
+use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::Db;
 use crate::definition::Definition;

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-use super::enqueue::activate;
-use super::graph_copy::copy_of;
-use super::handle::RunHandle;
+use crate::client::enqueue::activate;
+use crate::client::graph_copy::copy_of;
+use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::connection;
 use crate::definition::job::Job;
-use crate::engine::signals::key_of;
+use crate::engine::step::signals::key_of;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use crate::model::replay::Recorded;
 use crate::model::replay::history_prefix::{self, Child, Children, started};

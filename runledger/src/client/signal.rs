@@ -9,13 +9,13 @@ use serde::Serialize;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::enqueue::input_difference;
-use super::handle::RunHandle;
+use crate::client::enqueue::input_difference;
+use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, EnqueueTarget, Home, Target, connection, not_between_steps};
 use crate::definition::Kind;
 use crate::definition::job::Job;
-use crate::engine::signals::key_of;
+use crate::engine::step::signals::key_of;
 use crate::model::graph::GRAPH;
 use crate::model::json::EncodeError;
 use crate::model::payload::{PayloadKind, Place, Plain, Sealer};

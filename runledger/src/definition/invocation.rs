@@ -10,7 +10,7 @@ use super::macro_traits::Injectable;
 use super::provided::Provided;
 use crate::connection::tx::Tx;
 use crate::engine::attempt::Attempt;
-use crate::engine::context::Context;
+use crate::engine::attempt::context::Context;
 use crate::model::json::{self, Fields};
 use crate::model::payload::Plain;
 use crate::model::run::failure::{Failure, FailureKind, Retry};

@@ -1,5 +1,10 @@
 //! One attempt of a run: the state that its body, its steps and the executor share.
 
+pub(crate) mod activity;
+pub(crate) mod clock;
+pub(crate) mod context;
+pub(crate) mod stop;
+
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -12,24 +17,24 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::clock::Clock;
-use super::detached_writes::RecordedApart;
-use super::group_commit::CommitQueue;
-use super::liveness::Liveness;
-use super::markers::Markers;
-use super::output::Lines;
-#[cfg(feature = "worker")]
-use super::stop::PollVerdict;
-use super::stop::{StopReason, Wait};
-use super::unpolled::AtWork;
-#[cfg(feature = "worker")]
-use super::unpolled::UnpolledSteps;
-use super::wakeups::Wakeups;
 use crate::connection::db::Db;
 use crate::definition::Definition;
 use crate::definition::call::is_workflow;
 use crate::definition::provided::Provided;
 use crate::definition::registry::Registry;
+use crate::engine::attempt::clock::Clock;
+#[cfg(feature = "worker")]
+use crate::engine::attempt::stop::PollVerdict;
+use crate::engine::attempt::stop::{StopReason, Wait};
+use crate::engine::group_commit::CommitQueue;
+use crate::engine::liveness::Liveness;
+use crate::engine::output::Lines;
+use crate::engine::step::detached_writes::RecordedApart;
+use crate::engine::step::markers::Markers;
+use crate::engine::step::unpolled::AtWork;
+#[cfg(feature = "worker")]
+use crate::engine::step::unpolled::UnpolledSteps;
+use crate::engine::wakeups::Wakeups;
 use crate::model::payload::{PayloadError, Place, Plain, Sealer, Stored};
 use crate::model::replay::history_size::HistorySize;
 use crate::model::replay::recorded::place_of_error;
@@ -73,7 +78,7 @@ pub(crate) struct Attempt {
     pub(crate) marking: tokio::sync::Mutex<()>,
     /// The sink for the logs of bodies, if the worker stores logs.
     #[cfg(feature = "logs")]
-    pub(crate) logs: Option<Arc<super::logs::Sink>>,
+    pub(crate) logs: Option<Arc<crate::engine::logs::Sink>>,
     pub(crate) progress: Mutex<Progress>,
 }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::attempt::Attempt;
-use super::step::Try;
 use crate::definition::invocation::Finished;
+use crate::engine::attempt::Attempt;
+use crate::engine::step::Try;
 use crate::model::run::failure::{Failure, FailureKind};
 
 /// Wraps a try. Drops and fails it when it has reported no progress for longer than the limit.

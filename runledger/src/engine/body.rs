@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::attempt::Attempt;
-use super::step::Try;
 use crate::definition::invocation::Invocation;
 use crate::definition::{Definition, RunFuture};
+use crate::engine::attempt::Attempt;
+use crate::engine::step::Try;
 
 /// Starts one try of a job's body.
 pub(crate) fn run(definition: &'static Definition, invocation: Invocation) -> RunFuture {
     #[cfg(feature = "testing")]
-    if let Some(hooks) = super::test_hooks::worker_hooks(&invocation.provided) {
+    if let Some(hooks) = crate::engine::test_hooks::worker_hooks(&invocation.provided) {
         return hooks.run(definition, invocation);
     }
     (definition.run)(invocation)
@@ -26,7 +26,7 @@ pub(crate) fn around<'a>(
     begin: impl FnOnce() -> Try<'a> + Send + 'a,
 ) -> Try<'a> {
     #[cfg(feature = "testing")]
-    if let Some(hooks) = super::test_hooks::worker_hooks(&attempt.provided) {
+    if let Some(hooks) = crate::engine::test_hooks::worker_hooks(&attempt.provided) {
         return Box::pin(async move { hooks.around(attempt.fence.run_id, key, in_transaction, begin).await });
     }
     begin()

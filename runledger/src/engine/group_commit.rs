@@ -11,9 +11,9 @@
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::stop::StopReason;
+use crate::engine::attempt::stop::StopReason;
 #[cfg(feature = "worker")]
-use super::wakes::Wakes;
+use crate::engine::wakes::Wakes;
 use crate::model::run::failure::Failure;
 use crate::store::attempt::checkpoint::{Checkpoint, FailedTry, Fence};
 use crate::store::attempt::output::Emitted;

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::attempt::Attempt;
-use super::stop::StopReason;
+use crate::engine::attempt::Attempt;
+use crate::engine::attempt::stop::StopReason;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
 use crate::model::run::failure::{Failure, FailureKind};
 use crate::store::attempt::output::{Emitted, MOST_BYTES, MOST_LINES};

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use tracing::Instrument;
 
-use super::attempt::Attempt;
+use crate::engine::attempt::Attempt;
 
 /// A running body.
 type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -26,12 +26,12 @@ pub(crate) fn within_span<'a, T: 'a>(attempt: &Attempt, step: &str, work: Work<'
     };
     #[cfg(feature = "logs")]
     let span = {
-        let of = || super::logs::Of {
+        let of = || crate::engine::logs::Of {
             run_id: attempt.fence.run_id,
             attempt: attempt.counters.attempt.unsigned_abs(),
             step_key: step.to_owned(),
         };
-        super::logs::made_for(attempt.logs.as_ref(), of, make)
+        crate::engine::logs::made_for(attempt.logs.as_ref(), of, make)
     };
     #[cfg(not(feature = "logs"))]
     let span = make();

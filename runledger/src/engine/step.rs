@@ -1,25 +1,33 @@
 //! One step of a workflow, from its claim to the delivery of its result.
 
+pub(crate) mod call;
+pub(crate) mod detached_writes;
+pub(crate) mod markers;
+pub(crate) mod saga;
+pub(crate) mod signals;
+pub(crate) mod unpolled;
+pub(crate) mod waiting;
+
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::activity::Waiting;
-use super::attempt::Attempt;
-use super::beat::watched;
-use super::body::around;
-use super::saga::compensation_failed;
-use super::span::within_span;
-use super::stop::{StopReason, Wait};
-use super::unpolled::{StepWork, at_work};
-use super::{markers, transaction};
 use crate::connection::code_context::CodeContext;
 use crate::connection::panic::{Caught, contained};
 use crate::connection::task::spawn_detached;
 use crate::connection::tx::Tx;
 use crate::definition::invocation::{Finished, unstorable};
+use crate::engine::attempt::Attempt;
+use crate::engine::attempt::activity::Waiting;
+use crate::engine::attempt::stop::{StopReason, Wait};
+use crate::engine::beat::watched;
+use crate::engine::body::around;
+use crate::engine::span::within_span;
+use crate::engine::step::saga::compensation_failed;
+use crate::engine::step::unpolled::{StepWork, at_work};
+use crate::engine::transaction;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
 use crate::model::replay::Claim;
 use crate::model::replay::recorded::place_of_error;

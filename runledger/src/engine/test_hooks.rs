@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::step::Try;
 use crate::definition::invocation::{Finished, Invocation};
 use crate::definition::provided::Provided;
 use crate::definition::{Definition, RunFuture};
+use crate::engine::step::Try;
 use crate::store::failpoints::scope::without_ids;
 
 /// A body that replaces a job's own.

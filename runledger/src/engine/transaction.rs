@@ -1,5 +1,7 @@
 //! Transactional bodies: one commit for the user's writes and the record of the body.
 
+pub(super) mod limits;
+
 use std::future::Future;
 use std::sync::Arc;
 #[cfg(feature = "worker")]
@@ -10,15 +12,15 @@ use sqlx::PgConnection;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use uuid::Uuid;
 
-use super::attempt::Attempt;
-use super::limits::{Meddling, Met, met};
-use super::step::{Unstorable, Work, checkpoint_of, note_undo, stop_reason, unit_random};
-use super::stop::StopReason;
 use crate::connection::db_timeout::{STATEMENT_LIMIT, has_timed_out, with_timeout};
 use crate::connection::outage::warn_outage;
 use crate::connection::task::spawn_detached;
 use crate::connection::tx::Tx;
 use crate::definition::invocation::Finished;
+use crate::engine::attempt::Attempt;
+use crate::engine::attempt::stop::StopReason;
+use crate::engine::step::{Unstorable, Work, checkpoint_of, note_undo, stop_reason, unit_random};
+use crate::engine::transaction::limits::{Meddling, Met, met};
 use crate::model::payload::{PayloadError, Place, Plain, Stored};
 use crate::model::replay::Claim;
 use crate::model::replay::recorded::place_of_error;

@@ -380,7 +380,7 @@ fn check_provided(registry: &Registry, provided: &Provided) -> Result<(), Client
     let mut missing = Vec::new();
     for definition in registry.definitions().filter(|definition| !is_mocked(definition, provided)) {
         for inject in definition.injects {
-            let is_own = inject.id() == std::any::TypeId::of::<crate::engine::context::Context>();
+            let is_own = inject.id() == std::any::TypeId::of::<crate::engine::attempt::context::Context>();
             if !is_own && !provided.has(inject.id()) {
                 missing.push(format!(
                     "job `{}` ({}) asks for `{}`",

@@ -12,7 +12,7 @@ use super::step::Step;
 use super::{Wf, nested, refused};
 use crate::connection::code_context::CodeContext;
 use crate::definition::step_error::StepError;
-use crate::engine::stop::StopReason;
+use crate::engine::attempt::stop::StopReason;
 use crate::model::run::failure::{Failure, FailureKind};
 use crate::model::run::name::check_name;
 

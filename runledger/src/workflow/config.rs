@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::client::tuning::{check_known, known_jobs};
+use crate::client::operate::tuning::{check_known, known_jobs};
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection, not_between_steps};
 use crate::definition::call::is_workflow;
 use crate::definition::job::Payload;
-use crate::engine::context::Context;
+use crate::engine::attempt::context::Context;
 use crate::model::json;
 use crate::model::payload::{PayloadKind, Place, Plain};
 use crate::model::run::name::check_text;

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::{Wf, nested};
 use crate::connection::code_context::CodeContext;
-use crate::engine::markers;
-use crate::engine::stop::StopReason;
+use crate::engine::attempt::stop::StopReason;
+use crate::engine::step::markers;
 use crate::model::replay::StepKind;
 use crate::model::run::failure::{Failure, FailureKind};
 use crate::model::run::name::check_name;

@@ -9,7 +9,7 @@ use super::step::{Step, StepFuture};
 use super::{Wf, refused, too_long};
 use crate::definition::job::Payload;
 use crate::definition::step_error::StepError;
-use crate::engine::signals::{Limit, receive};
+use crate::engine::step::signals::{Limit, receive};
 use crate::model::json;
 use crate::model::replay::{Claim, StepKind};
 use crate::model::run::failure::{Failure, FailureKind};

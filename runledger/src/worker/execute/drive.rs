@@ -17,11 +17,11 @@ use super::executor::{AttemptEnd, Executor, end_of, outcome};
 use crate::connection::code_context::CodeContext;
 use crate::definition::RunFuture;
 use crate::engine::attempt::Attempt;
-use crate::engine::clock::Clock;
-use crate::engine::saga::undo_all;
+use crate::engine::attempt::clock::Clock;
+use crate::engine::attempt::stop::{PollVerdict, StopReason, Wait};
 use crate::engine::step::bounded;
-use crate::engine::stop::{PollVerdict, StopReason, Wait};
-use crate::engine::unpolled::{
+use crate::engine::step::saga::undo_all;
+use crate::engine::step::unpolled::{
     UNPOLLED_AFTER, UNPOLLED_TRANSACTION_LIMIT, UnpolledSteps, unpolled_for_too_long,
 };
 use crate::model::run::settle::Outcome;

@@ -17,7 +17,7 @@ pub(crate) struct Clock {
     claimed_at: Timestamp,
     here: Instant,
     #[cfg(feature = "testing")]
-    skipped: Option<Arc<super::test_hooks::Skipped>>,
+    skipped: Option<Arc<crate::engine::test_hooks::Skipped>>,
 }
 
 #[cfg(not(feature = "testing"))]
@@ -47,7 +47,7 @@ impl Clock {
 #[cfg(feature = "testing")]
 impl Clock {
     pub(crate) fn new(claimed_at: Timestamp, provided: &Provided) -> Self {
-        let skipped = super::test_hooks::skipped(provided);
+        let skipped = crate::engine::test_hooks::skipped(provided);
         Self { claimed_at, here: Instant::now(), skipped }
     }
 

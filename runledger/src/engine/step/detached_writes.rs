@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::attempt::Attempt;
+use crate::engine::attempt::Attempt;
 
 /// The steps of an attempt that detached tasks record.
 #[derive(Debug, Default)]

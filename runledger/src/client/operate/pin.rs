@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::handle::RunHandle;
+use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;

@@ -7,16 +7,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::activity::Waiting;
-use super::attempt::Attempt;
-use super::markers;
-use super::step::{record, stop_reason};
-use super::stop::{StopReason, Wait};
-use super::unpolled::at_work;
-use super::waiting::{ASK_AGAIN, Alarm, IsNews, REPEAT, instant, looked};
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::outage::warn_outage;
 use crate::connection::task::Abandoned;
+use crate::engine::attempt::Attempt;
+use crate::engine::attempt::activity::Waiting;
+use crate::engine::attempt::stop::{StopReason, Wait};
+use crate::engine::step::markers;
+use crate::engine::step::unpolled::at_work;
+use crate::engine::step::waiting::{ASK_AGAIN, Alarm, IsNews, REPEAT, instant, looked};
+use crate::engine::step::{record, stop_reason};
 use crate::model::payload::{PayloadKind, Place, Stored};
 use crate::model::replay::{Claim, StepKind};
 use crate::model::run::failure::{Failure, FailureKind};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::attempt::Attempt;
 use crate::connection::db_timeout::with_timeout;
+use crate::engine::attempt::Attempt;
 use crate::model::run::failure::{Failure, FailureKind};
 use crate::store::error::{Cause, Class, Limit, Reason};
 use crate::store::session::limits::{May, SetLimit, limits};

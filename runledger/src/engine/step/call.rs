@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::Attempt;
-use super::body::run;
-use super::context::Context;
-use super::step::{Body, StepPolicy, Try};
 use crate::definition::Definition;
 use crate::definition::invocation::Invocation;
 use crate::definition::registry::Registry;
+use crate::engine::attempt::Attempt;
+use crate::engine::attempt::context::Context;
+use crate::engine::body::run;
+use crate::engine::step::{Body, StepPolicy, Try};
 use crate::model::run::request::RequestOptions;
 use crate::model::run::settle::RetryPolicy;
 

@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::attempt::{Attempt, Mode};
-use super::stop::Wait;
+use crate::engine::attempt::stop::Wait;
+use crate::engine::attempt::{Attempt, Mode};
 
 impl Attempt {
     /// Counts a step as working until the guard is dropped.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use futures_util::future::join;
 
-use super::attempt::Attempt;
-use super::group_commit::WriteResult;
-use super::stop::StopReason;
 use crate::connection::task::spawn_detached;
+use crate::engine::attempt::Attempt;
+use crate::engine::attempt::stop::StopReason;
+use crate::engine::group_commit::WriteResult;
 use crate::model::payload::Plain;
 use crate::model::replay::Claim;
 use crate::store::attempt::checkpoint::Checkpoint;

@@ -21,9 +21,9 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use super::attempt::Attempt;
+use crate::engine::attempt::Attempt;
 #[cfg(feature = "worker")]
-use super::stop::StopReason;
+use crate::engine::attempt::stop::StopReason;
 use crate::model::replay::Claim;
 #[cfg(feature = "worker")]
 use crate::model::run::failure::{Failure, FailureKind};

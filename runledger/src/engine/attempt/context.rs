@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use uuid::Uuid;
 
-use super::attempt::Attempt;
 use crate::definition::Definition;
+use crate::engine::attempt::Attempt;
 use crate::store::attempt::wait::Above;
 use crate::store::operator::config::Configs;
 
