@@ -1,5 +1,8 @@
 //! The rules of STYLE for every file.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use super::source::{File, files, names, parts, root};
 
 /// A longer file is a defect.
@@ -16,6 +19,20 @@ fn no_file_is_longer_than_600_lines() {
     for file in everything() {
         let n_lines = file.text.lines().count();
         file.check(n_lines <= MOST_LINES, &format!("{n_lines} lines: split it"));
+    }
+}
+
+const MOST_FILES: usize = 15;
+
+#[test]
+fn no_folder_of_the_library_has_more_than_15_files() {
+    let mut folders: BTreeMap<&Path, usize> = BTreeMap::new();
+    let checked: Vec<File> = [".rs", ".sql"].iter().flat_map(|end| files("runledger/src", end)).collect();
+    for file in &checked {
+        *folders.entry(Path::new(&file.path).parent().unwrap()).or_default() += 1;
+    }
+    for (folder, n_files) in folders {
+        assert!(n_files <= MOST_FILES, "{}: {n_files} files: group them", folder.display());
     }
 }
 
