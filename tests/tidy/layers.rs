@@ -133,6 +133,6 @@ fn head(path: &str) -> String {
 #[test]
 fn paths_are_followed_through_groups_and_upwards() {
     let text = "use crate::store::{sql, wait}; use crate::{Call, client::handle::Handle}; use super::super::engine::x; use super::y;";
-    let file = File { path: "runledger/src/store/claim.rs".into(), text: text.into() };
+    let file = File { path: "runledger/src/store/locks.rs".into(), text: text.into() };
     assert_eq!(layers_named(&file), ["store", "root", "client", "engine"]);
 }

@@ -330,8 +330,9 @@ macro_rules! restore_lock_limit {
     };
 }
 
-/// Limits each wait for a lock to 30 s. The engine gives up a statement after 35 s, but the server
-/// would go on waiting for the lock, with the locks that the transaction has.
+/// Limits each wait for a lock to 30 s, whatever the body has set. The engine gives up a statement
+/// after 35 s, but the server would go on waiting for the lock, with the locks that the transaction
+/// has.
 pub(crate) async fn limit_locks(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     set(connection, concat!(keep_lock_limit!(), "set local lock_timeout = '30s'")).await
 }

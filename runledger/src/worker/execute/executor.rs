@@ -175,7 +175,7 @@ impl Executor {
         let failure = self.db.sealer().loggable(refusal);
         tracing::error!(
             run_id = %fence.run_id, %failure,
-            "the database refuses every outcome of an attempt; maintenance returns the run to its queue, and its body executes again"
+            "the database refuses to store how an attempt ended; maintenance returns the run to its queue later"
         );
     }
 
