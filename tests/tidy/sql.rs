@@ -51,7 +51,7 @@ const PROOFS: [&str; 14] = [
 const EXCEPTED: [&str; 5] = [
     "runledger/src/store/migrate.rs",
     "runledger/src/store/session/mod.rs",
-    "runledger/src/store/session/pooler.rs",
+    "runledger/src/store/worker/pooler.rs",
     "runledger/src/store/testing.rs",
     "runledger/src/dev/mod.rs",
 ];

@@ -22,11 +22,11 @@ use crate::model::payload::{Codec, Limits, Sealer};
 use crate::store::error::{Class, class, unopened};
 use crate::store::migrate::{is_current, migrate};
 use crate::store::session::failover::ServerEpoch;
-#[cfg(feature = "worker")]
-use crate::store::session::reserve::Reserve;
 use crate::store::session::server::{server, socket_folder};
 use crate::store::session::without_connection::{self, with_reason};
 use crate::store::session::{ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
+#[cfg(feature = "worker")]
+use crate::store::worker::reserve::Reserve;
 
 /// The default maximum number of connections of a [`Db`].
 pub const DEFAULT_CONNECTIONS: u32 = 10;

@@ -44,10 +44,10 @@ use crate::model::run::request::key_in_slice;
 use crate::model::run::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::attempt::checkpoint::{Checkpoint, Fence};
-#[cfg(feature = "worker")]
-use crate::store::attempt::claim::FailedTries;
 use crate::store::attempt::signal::Left;
 use crate::store::attempt::wait::Above;
+#[cfg(feature = "worker")]
+use crate::store::worker::claim::FailedTries;
 
 /// The state of an attempt, for its body, its steps and the executor.
 pub(crate) struct Attempt {

@@ -18,9 +18,9 @@ use crate::model::run::failure::Failure;
 use crate::store::attempt::checkpoint::{Checkpoint, FailedTry, Fence};
 use crate::store::attempt::output::Emitted;
 use crate::store::attempt::progress::ProgressWrite;
-#[cfg(feature = "worker")]
-use crate::store::attempt::settle::Settled;
 use crate::store::attempt::signal::SignalTake;
+#[cfg(feature = "worker")]
+use crate::store::worker::settle::Settled;
 
 /// How many items may wait for a writer before senders wait too: enough for several batches, and a
 /// bound on memory.

@@ -27,11 +27,11 @@ use crate::model::replay::recorded::place_of_error;
 use crate::model::run::failure::{Failure, FailureKind, Retry};
 use crate::store::attempt::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
 #[cfg(feature = "worker")]
-use crate::store::attempt::settle::{InBody, Settled, settle_in};
-#[cfg(feature = "worker")]
 use crate::store::attempt::wait::Above;
 use crate::store::error::{Cause, Class, Limit, Reason, class, lives, own_cause};
 use crate::store::session::limits::may_write;
+#[cfg(feature = "worker")]
+use crate::store::worker::settle::{InBody, Settled, settle_in};
 use crate::store::write;
 
 /// How often a body runs if its transaction meets serialization failures or deadlocks. Then it

@@ -13,7 +13,7 @@ use crate::connection::outage::{Outage, warn_outage};
 use crate::connection::session::Session;
 use crate::store::attempt::wait::wake;
 use crate::store::locks::IfLocked;
-use crate::store::set_aside::SetAside;
+use crate::store::worker::set_aside::SetAside;
 
 /// The pauses between two tries to wake locked runs.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);

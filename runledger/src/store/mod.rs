@@ -12,8 +12,6 @@ pub mod operator;
 pub(crate) mod places;
 pub mod run;
 pub mod session;
-#[cfg(feature = "worker")]
-pub(crate) mod set_aside;
 pub mod sql;
 #[cfg(feature = "testing")]
 pub(crate) mod testing;

@@ -9,12 +9,12 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 
 use super::locks::{IfLocked, is_locked};
-use super::operator::cancel::Requests;
 use super::session::connect;
-use super::set_aside::SetAside;
+use super::worker::cancel_requests::Requests;
 use crate::model::payload::{Place, Sealer, Stored};
 use crate::model::replay::recorded::place_of_error;
 use crate::model::run::failure::Failure;
+use crate::store::worker::set_aside::SetAside;
 
 /// The first version with `CREATE DATABASE … STRATEGY wal_log`. Older servers copy files between
 /// two checkpoints.
@@ -306,8 +306,8 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     let mut aside = SetAside::default();
     for _ in 0..TRIES {
         wait_for_locks(connection).await?;
-        super::attempt::wait::wake_due(connection, &mut aside, i64::MAX).await?;
-        super::operator::deadline::carry_out(connection, &mut aside, i64::MAX, Duration::MAX).await?;
+        super::worker::wakes::wake_due(connection, &mut aside, i64::MAX).await?;
+        super::worker::deadlines::carry_out(connection, &mut aside, i64::MAX, Duration::MAX).await?;
         cancel_requested(connection).await?;
         if !is_cancel_left(connection).await? {
             break;

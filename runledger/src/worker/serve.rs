@@ -45,9 +45,9 @@ use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause, spares_others};
 use crate::store::operator::{config, tuning};
 use crate::store::session::failover::ServerEpoch;
-use crate::store::session::pooler::shares_sessions;
-use crate::store::set_aside::SetAside;
 use crate::store::worker;
+use crate::store::worker::pooler::shares_sessions;
+use crate::store::worker::set_aside::SetAside;
 
 /// The configuration of a worker.
 #[derive(Debug)]

@@ -1,8 +1,6 @@
 //! Waiting: starts children of workflows, suspends runs, and wakes them.
 
 use std::collections::HashSet;
-#[cfg(feature = "worker")]
-use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
@@ -11,19 +9,13 @@ use uuid::Uuid;
 use super::checkpoint::{Checkpoint, Fence, bind_one};
 use crate::model::payload::Stored;
 use crate::model::run::request::MAX_DEPTH;
-#[cfg(feature = "worker")]
-use crate::model::run::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::spares_others;
 use crate::store::graph::{NewGraph, submit};
 use crate::store::locks::{IfLocked, is_locked};
 use crate::store::places::has_repaired;
 use crate::store::run::enqueue::{NewRun, stored};
-#[cfg(feature = "worker")]
-use crate::store::session::BEGIN_BRIEF;
 use crate::store::session::{BEGIN_QUEUED, BEGIN_RESTLESS, release_wake, roll_back_wake, save_wake};
-#[cfg(feature = "worker")]
-use crate::store::set_aside::SetAside;
 use crate::store::sql;
 use crate::store::write::{commit, of_steps, write};
 
@@ -165,67 +157,6 @@ pub(crate) struct Waits {
     pub(crate) wake_at: Option<Timestamp>,
 }
 
-/// The result of a suspension.
-#[cfg(feature = "worker")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Suspended {
-    /// The run waits. If an event has already come, the run is in its queue.
-    Yes,
-    /// The run waits, and another transaction keeps it locked. An event of that transaction does
-    /// not wake the run. Call [`wake`] for that.
-    Locked,
-    /// The lease is lost.
-    LeaseLost,
-}
-
-/// Suspends a run until the first of the events comes. If one has already come, the run is queued
-/// at once.
-#[cfg(feature = "worker")]
-pub(crate) async fn suspend(
-    connection: &mut PgConnection,
-    fence: Fence,
-    waits: &Waits,
-    counters: Counters,
-) -> Result<Suspended, sqlx::Error> {
-    match suspend_once(connection, fence, waits, counters).await {
-        Err(error) if has_repaired(connection, &error, &[fence.run_id]).await? => {
-            suspend_once(connection, fence, waits, counters).await
-        }
-        done => done,
-    }
-}
-
-#[cfg(feature = "worker")]
-async fn suspend_once(
-    connection: &mut PgConnection,
-    fence: Fence,
-    waits: &Waits,
-    counters: Counters,
-) -> Result<Suspended, sqlx::Error> {
-    let mut tx = connection.begin_with(BEGIN_BRIEF).await?;
-    let is_free = !IfLocked::Skip.lock_runs(&mut tx, &[fence.run_id]).await?.is_empty();
-    let row = write(sql::SUSPEND, |park| {
-        sqlx::query(park)
-            .bind(fence.run_id)
-            .bind(fence.token)
-            .bind(&waits.any)
-            .bind(&waits.all)
-            .bind(&waits.signals)
-            .bind(waits.wake_at)
-            .bind(counters.attempt)
-            .bind(counters.crashes)
-            .bind(is_free)
-            .fetch_optional(&mut *tx)
-    })
-    .await?;
-    commit("suspension", tx.commit()).await?;
-    Ok(match row {
-        None => Suspended::LeaseLost,
-        Some(_) if is_free => Suspended::Yes,
-        Some(_) => Suspended::Locked,
-    })
-}
-
 /// Continues a workflow as new, with another input. Returns false if the lease is lost.
 pub(crate) async fn continue_run(
     connection: &mut PgConnection,
@@ -318,64 +249,4 @@ async fn wake_once(
     commit("wake_stranded", tx.commit()).await?;
     // A transaction that waits for locks has locked every run that exists.
     Ok(if if_locked == IfLocked::Skip { locked } else { Vec::new() })
-}
-
-/// Queues suspended runs whose wait has reached its limit, the longest overdue first. Leaves out
-/// runs that are set aside. Sets aside runs that another transaction keeps locked. Returns how many
-/// runs it found.
-#[cfg(feature = "worker")]
-pub(crate) async fn wake_due(
-    connection: &mut PgConnection,
-    aside: &mut SetAside,
-    limit: i64,
-) -> Result<usize, sqlx::Error> {
-    let due = timers_due(connection, limit, &aside.runs()).await?;
-    let wake = async |connection: &mut PgConnection, runs: &[Uuid]| {
-        write(sql::WAKE_DUE, |wake| sqlx::query_scalar(wake).bind(runs).fetch_all(connection)).await
-    };
-    if due.is_empty() {
-        return Ok(0);
-    }
-    if aside.spare(connection, &due, wake).await?.done.len() < due.len() {
-        // Other transactions have woken them, or keep them locked.
-        let still_due = timers_due(connection, limit, &aside.runs()).await?;
-        still_due
-            .iter()
-            .filter(|run_id| due.contains(run_id))
-            .for_each(|run_id| aside.add(*run_id, Duration::ZERO));
-    }
-    Ok(due.len())
-}
-
-#[cfg(feature = "worker")]
-async fn timers_due(
-    connection: &mut PgConnection,
-    limit: i64,
-    left_out: &[Uuid],
-) -> Result<Vec<Uuid>, sqlx::Error> {
-    sqlx::query_scalar(sql::TIMERS_DUE).bind(limit).bind(left_out).fetch_all(connection).await
-}
-
-/// Wakes the runs that wait for ended children, except runs that are set aside. Finds none unless a
-/// wake-up was lost.
-#[cfg(feature = "worker")]
-pub(crate) async fn wake_stranded(
-    connection: &mut PgConnection,
-    aside: &mut SetAside,
-    limit: i64,
-) -> Result<(), sqlx::Error> {
-    let mut left_out = aside.runs();
-    loop {
-        let query = sqlx::query_scalar(sql::STRANDED).bind(limit).bind(&left_out);
-        let stranded: Vec<Uuid> = query.fetch_all(&mut *connection).await?;
-        if stranded.is_empty() {
-            return Ok(());
-        }
-        aside
-            .spare(connection, &stranded, async |connection, runs| {
-                wake(connection, runs, IfLocked::Skip).await
-            })
-            .await?;
-        left_out.extend(stranded);
-    }
 }

@@ -1,19 +1,12 @@
 //! Pause and resume: an operator stops a run that can continue later.
 
-#[cfg(feature = "worker")]
-use std::time::{Duration, Instant};
-
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use crate::model::run::state::RunState;
-#[cfg(feature = "worker")]
-use crate::store::locks::{IfLocked, free, limit_beyond};
 use crate::store::places::has_repaired;
 use crate::store::run::inspect;
 use crate::store::session::BEGIN_RESTLESS;
-#[cfg(feature = "worker")]
-use crate::store::set_aside::SetAside;
 use crate::store::sql;
 use crate::store::write::{commit, write};
 
@@ -82,62 +75,11 @@ async fn pause_once(
     Ok(Some(Ok(if taken { Paused::Now } else { Paused::Requested })))
 }
 
-async fn take(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
+/// Pauses a run that no worker holds. Returns false if a worker holds it.
+pub(crate) async fn take(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
     let taken =
         write(sql::PAUSE_TAKE, |take| sqlx::query(take).bind(run_id).fetch_optional(connection)).await?;
     Ok(taken.is_some())
-}
-
-/// Finishes pauses that no worker carries out, for about as long as `budget`, and drops requests
-/// that came too late. Leaves runs that another transaction keeps locked for a later call.
-#[cfg(feature = "worker")]
-pub(crate) async fn carry_out(
-    connection: &mut PgConnection,
-    aside: &mut SetAside,
-    at_once: i64,
-    budget: Duration,
-) -> Result<(), sqlx::Error> {
-    let began = Instant::now();
-    let mut left_out = aside.runs();
-    loop {
-        let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
-            .bind(limit_beyond(at_once, &left_out))
-            .bind(&left_out)
-            .fetch_all(&mut *connection)
-            .await?;
-        let free = free(connection, &left).await?;
-        let mut failed = Vec::new();
-        for run_id in left.iter().filter(|run_id| free.contains(run_id)) {
-            if began.elapsed() >= budget {
-                return Ok(());
-            }
-            failed.extend(Box::pin(aside.spare(connection, &[*run_id], take_free)).await?.failed);
-        }
-        if left.is_empty() {
-            return Ok(());
-        }
-        left_out.extend(&left);
-        let others: Vec<Uuid> = left.into_iter().filter(|run_id| !failed.contains(run_id)).collect();
-        Box::pin(aside.spare(connection, &others, forget)).await?;
-    }
-}
-
-/// Drops the requests that came too late.
-#[cfg(feature = "worker")]
-async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
-    write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection)).await?;
-    Ok(Vec::new())
-}
-
-/// Pauses the runs that no other transaction keeps locked.
-#[cfg(feature = "worker")]
-async fn take_free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
-    let mut tx = IfLocked::Skip.begin(connection).await?;
-    for run_id in IfLocked::Skip.lock_runs(&mut tx, runs).await? {
-        take(&mut tx, run_id).await?;
-    }
-    commit("pause_left", tx.commit()).await?;
-    Ok(Vec::new())
 }
 
 /// Resumes a blocked or paused run. Returns false if the run is neither and has no pause request.

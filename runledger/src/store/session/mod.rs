@@ -4,10 +4,6 @@
 pub(crate) mod failover;
 pub(crate) mod installation;
 pub(crate) mod limits;
-#[cfg(feature = "worker")]
-pub mod pooler;
-#[cfg(feature = "worker")]
-pub(crate) mod reserve;
 pub mod server;
 pub(crate) mod without_connection;
 

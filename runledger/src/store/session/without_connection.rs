@@ -39,7 +39,7 @@ pub(crate) async fn with_reason<T>(pool: &PgPool, given: Result<T, sqlx::Error>)
 }
 
 /// Whether every connection that the pool allows is in use.
-pub(super) fn is_exhausted(pool: &PgPool) -> bool {
+pub(crate) fn is_exhausted(pool: &PgPool) -> bool {
     pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 

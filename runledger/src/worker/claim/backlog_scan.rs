@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use crate::connection::db_timeout::with_timeout;
 use crate::connection::outage::warn_outage;
 use crate::connection::session::Session;
-use crate::store::attempt::claim::{Scan, lanes};
 use crate::store::session::{LONGEST_LOOK, for_looks};
+use crate::store::worker::claim::{Scan, lanes};
 
 /// Scans take at most 1/20 of the time. They start at most 60 s apart, or twice the duration of one
 /// scan if that is longer: nothing else finds a run before the cursors.

@@ -14,8 +14,8 @@ use super::permits::Permits;
 use crate::connection::outage::Outage;
 use crate::connection::session::Session;
 use crate::model::timestamp::Timestamp;
-use crate::store::attempt::claim::{Lane, Position, Reading, Scan};
-use crate::store::set_aside::SetAside;
+use crate::store::worker::claim::{Lane, Position, Reading, Scan};
+use crate::store::worker::set_aside::SetAside;
 
 /// The cursor of an empty lane is this far in the past. The next scan finds a run whose transaction
 /// took longer to commit.
@@ -177,7 +177,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::store::attempt::claim::First;
+    use crate::store::worker::claim::First;
 
     fn lane(job: &str) -> Lane {
         Lane { queue: "default".to_owned(), job: job.to_owned(), priority: 0 }

@@ -25,9 +25,8 @@ use crate::connection::task;
 use crate::definition::registry::Registry;
 use crate::model::timestamp::Timestamp;
 use crate::store::attempt::checkpoint::Fence;
-use crate::store::attempt::claim::{Claimed, Lane, Position, Reading, claim, lanes};
-use crate::store::attempt::wait;
-use crate::store::worker;
+use crate::store::worker::claim::{Claimed, Lane, Position, Reading, claim, lanes};
+use crate::store::worker::{self, wakes};
 use crate::worker::execute::executor::{Executor, unknown_job};
 use crate::worker::in_flight::{Slot, StopOrder};
 use crate::worker::process_workers::ProcessWorkers;
@@ -425,7 +424,7 @@ impl Claimer {
         let mut aside = std::mem::take(&mut state.timers_aside);
         if let Ok(connection) = state.connection(&self.session).await
             && let Err(error) =
-                Box::pin(self.session.with_timeout(wait::wake_due(connection, &mut aside, TIMERS))).await
+                Box::pin(self.session.with_timeout(wakes::wake_due(connection, &mut aside, TIMERS))).await
         {
             warn_outage!(&state.timers_outage, %error, "timers wait for the database");
             state.connection = None;

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::claim_cursors::{ClaimState, FAR};
 use super::claimer::Claimer;
-use crate::store::attempt::claim::{
+use crate::store::worker::claim::{
     Claimed, Reading, ResourceFirst, ResourceLane, claim_with_permit, resource_lanes, wake_sleeping,
 };
 
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
     use crate::model::timestamp::Timestamp;
-    use crate::store::attempt::claim::{Lane, Position};
+    use crate::store::worker::claim::{Lane, Position};
 
     fn first(resource: &str, priority: i16) -> ResourceFirst {
         let lane = Lane { queue: "default".to_owned(), job: "charge".to_owned(), priority };

@@ -15,8 +15,8 @@ use crate::connection::outage::warn_outage;
 use crate::connection::task;
 use crate::model::run::settle::{MAX_CRASHES, SUSPECT};
 use crate::store::attempt::checkpoint::Fence;
-use crate::store::attempt::claim::{Claimed, Earlier, Lane, wake_sleeping};
 use crate::store::worker;
+use crate::store::worker::claim::{Claimed, Earlier, Lane, wake_sleeping};
 use crate::worker::in_flight::Slot;
 
 /// A run older than this does not count as a suspect during the trial of another run. This bounds

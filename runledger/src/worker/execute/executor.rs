@@ -42,11 +42,12 @@ use crate::model::run::refusal::Settlements;
 use crate::model::run::settle::{Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
 use crate::model::run::state::RunState;
 use crate::store::attempt::checkpoint::Fence;
-use crate::store::attempt::claim::Claimed;
-use crate::store::attempt::settle::Settled;
-use crate::store::attempt::wait::{Suspended, Waits, continue_run, suspend};
+use crate::store::attempt::wait::{Waits, continue_run};
 use crate::store::error::{Class, Limit, Reason, class, own_cause};
 use crate::store::operator::cancel;
+use crate::store::worker::claim::Claimed;
+use crate::store::worker::settle::{FAILED_ABOVE, Settled};
+use crate::store::worker::suspend::{Suspended, suspend};
 use crate::worker::claim::permits::Freed;
 use crate::worker::in_flight::{InFlight, Slot, StopOrder, StopSignal};
 use crate::worker::report::hook::FailureHook;
@@ -380,7 +381,7 @@ impl Executor {
                     let _ = self.due.send(delay.saturating_sub(decided_at.elapsed()));
                 }
                 if fails {
-                    self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
+                    self.cancel_below(fence.run_id, Some(FAILED_ABOVE)).await;
                 }
                 if let Some(decided) = decided {
                     Box::pin(self.tell_committed(run, decided, may_undo)).await;

@@ -7,9 +7,9 @@ use crate::model::payload::{PayloadKind, Place};
 use crate::model::run::failure::Failure;
 use crate::model::run::state::RunState;
 use crate::model::run::version::parts;
-use crate::store::attempt::claim::Claimed;
 use crate::store::attempt::progress;
 use crate::store::run::inspect;
+use crate::store::worker::claim::Claimed;
 use crate::worker::report::hook::FailureHook;
 use crate::worker::report::observers::What;
 

@@ -20,7 +20,7 @@ use crate::connection::panic::contained;
 use crate::model::run::failure::Failure;
 use crate::model::run::settle::{Cause, Due, Verdict};
 use crate::model::run::version::parts;
-use crate::store::attempt::claim::Claimed;
+use crate::store::worker::claim::Claimed;
 use crate::worker::observer::{AttemptEvent, Observer};
 
 /// Events that may wait for one observer: 100 ms of the fastest worker. Also the bound on memory.

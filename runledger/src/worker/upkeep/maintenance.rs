@@ -28,15 +28,17 @@ use crate::definition::registry::Registry;
 use crate::engine::wakes::Wakes;
 use crate::model::payload::Sealer;
 use crate::model::run::settle::{Outcome, RetryPolicy, settle};
-use crate::store::attempt::settle::Settled;
-use crate::store::attempt::{settle as settlement, wait};
+use crate::store::attempt::wait;
 use crate::store::error::spares_others;
-use crate::store::operator::cancel::{self, CarriedOut, Requests};
-use crate::store::operator::{config, deadline, pause, tuning};
+use crate::store::operator::cancel;
+use crate::store::operator::{config, tuning};
 use crate::store::places::has_repaired;
 use crate::store::session::failover::ServerEpoch;
-use crate::store::set_aside::SetAside;
-use crate::store::worker::{self, HeartbeatReply, Lease};
+use crate::store::worker::cancel_requests::{CarriedOut, Requests};
+use crate::store::worker::set_aside::SetAside;
+use crate::store::worker::settle as settlement;
+use crate::store::worker::settle::Settled;
+use crate::store::worker::{self, HeartbeatReply, Lease, deadlines, pauses, wakes};
 use crate::worker::in_flight::{InFlight, StopOrder};
 use crate::worker::timings::Timings;
 
@@ -456,21 +458,21 @@ impl Maintenance {
 
     /// Pauses runs that left their workers before the request arrived.
     async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        pause::carry_out(connection, &mut self.failing.lock().await.pauses, BATCH, TURN).await
+        pauses::carry_out(connection, &mut self.failing.lock().await.pauses, BATCH, TURN).await
     }
 
     /// Ends runs whose deadline has passed. Returns false if some may remain.
     async fn end_overdue(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let mut failing = self.failing.lock().await;
         let CarriedOut { is_done, to_wake } =
-            deadline::carry_out(connection, &mut failing.deadlines, OVERDUE, TURN).await?;
+            deadlines::carry_out(connection, &mut failing.deadlines, OVERDUE, TURN).await?;
         self.wakes.owe(to_wake);
         Ok(is_done)
     }
 
     /// Queues runs whose wait has ended. Returns false if some may remain.
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-        let n_due = wait::wake_due(connection, &mut self.failing.lock().await.timers, BATCH).await?;
+        let n_due = wakes::wake_due(connection, &mut self.failing.lock().await.timers, BATCH).await?;
         if n_due > 0 {
             self.wake.notify_one();
         }
@@ -485,7 +487,7 @@ impl Maintenance {
         // check.
         self.clamp_future_heartbeats(connection).await?;
         self.recover_orphans(connection).await?;
-        wait::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await?;
+        wakes::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await?;
         self.reconcile(connection).await?;
         Ok(began.elapsed())
     }

@@ -8,10 +8,10 @@ use crate::engine::step::unit_random;
 use crate::engine::wakes::Wakes;
 use crate::model::payload::Sealer;
 use crate::model::run::settle::{Outcome, RetryPolicy, settle};
-use crate::store::attempt::settle as settlement;
-use crate::store::attempt::settle::Settled;
 use crate::store::operator::cancel;
-use crate::store::set_aside::SetAside;
+use crate::store::worker::set_aside::SetAside;
+use crate::store::worker::settle as settlement;
+use crate::store::worker::settle::Settled;
 use crate::store::worker::{self, Lease, Orphan};
 
 /// Returns runs to their queues.

@@ -46,12 +46,12 @@ pub const MUTANTS: &[Mutant] = &[
                 new: "select run_id, coalesce(lpad(to_hex(claims + 1), 32, '0')::uuid, $2::uuid), $1,",
             },
             Edit {
-                file: "runledger/src/store/attempt/claim.rs",
+                file: "runledger/src/store/worker/claim.rs",
                 old: "    pub(crate) claimed_at: Timestamp,\n",
                 new: "    pub(crate) claimed_at: Timestamp,\n    pub(crate) claims: i32,\n",
             },
             Edit {
-                file: "runledger/src/store/attempt/claim.rs",
+                file: "runledger/src/store/worker/claim.rs",
                 old: "        claimed_at: row.try_get(\"claimed_at\")?,\n",
                 new: "        claimed_at: row.try_get(\"claimed_at\")?,\n        claims: row.try_get(\"claims\")?,\n",
             },
@@ -287,7 +287,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "companion-excuses-nobody",
         edits: &[Edit {
-            file: "runledger/src/store/worker.rs",
+            file: "runledger/src/store/worker/mod.rs",
             old: "            && has_companion(tx, orphan.lease.run_id).await?",
             new: "            && has_companion(tx, orphan.lease.run_id).await? && false",
         }],
@@ -539,7 +539,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unreadable-content-fails-every-claim",
         edits: &[Edit {
-            file: "runledger/src/store/attempt/claim.rs",
+            file: "runledger/src/store/worker/claim.rs",
             old: "Err(_) => Self::Apart,",
             new: "Err(_) => Self::AtOnce,",
         }],

@@ -7,7 +7,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "waits-for-the-lock-to-be-parked",
         edits: &[Edit {
-            file: "runledger/src/store/attempt/wait.rs",
+            file: "runledger/src/store/worker/suspend.rs",
             old: "IfLocked::Skip.lock_runs(&mut tx, &[fence.run_id])",
             new: "IfLocked::Wait.lock_runs(&mut tx, &[fence.run_id])",
         }],
@@ -43,7 +43,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "request-of-a-locked-run-is-forgotten",
         edits: &[Edit {
-            file: "runledger/src/store/operator/cancel.rs",
+            file: "runledger/src/store/worker/cancel_requests.rs",
             old: "let mut walked: Vec<Uuid> = over.into_iter()",
             new: "let mut walked: Vec<Uuid> = over.into_iter().chain(going_on.clone())",
         }],
@@ -101,7 +101,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "bad-row-stops-its-batch",
         edits: &[Edit {
-            file: "runledger/src/store/set_aside.rs",
+            file: "runledger/src/store/worker/set_aside.rs",
             old: "            Err(error) if spares_others(&error) => {}\n",
             new: "            Err(error) if false && spares_others(&error) => {}\n",
         }],
@@ -120,7 +120,7 @@ pub const REQUESTS: &[Mutant] = &[
         name: "locked-runs-fill-the-look-for-deadlines",
         edits: &[
             Edit {
-                file: "runledger/src/store/operator/deadline.rs",
+                file: "runledger/src/store/worker/deadlines.rs",
                 old: "        seen.extend(reasons.iter().map(|(run_id, _)| *run_id));\n",
                 new: "        seen.truncate(seen.len());\n",
             },

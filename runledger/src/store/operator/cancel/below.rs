@@ -32,7 +32,7 @@ const MOST_NODES: usize = 1_000;
 /// that a cancelled child never wakes a parent that is about to be cancelled too. A run that has
 /// ended or has a cancel request starts no children, so one walk is enough.
 #[derive(Debug)]
-pub(super) struct Walk {
+pub(crate) struct Walk {
     runs: Vec<Uuid>,
     /// The runs with children that the walk has not reached. The last is next.
     todo: Vec<Above>,
@@ -73,7 +73,7 @@ enum Page {
 }
 
 impl Walk {
-    pub(super) fn below(runs: Vec<Uuid>, reason: Option<&str>) -> Self {
+    pub(crate) fn below(runs: Vec<Uuid>, reason: Option<&str>) -> Self {
         let above = |run_id: &Uuid| Above {
             run_id: *run_id,
             last: Uuid::nil(),
@@ -85,19 +85,19 @@ impl Walk {
     }
 
     /// The runs with which the walk began.
-    pub(super) fn runs(&self) -> &[Uuid] {
+    pub(crate) fn runs(&self) -> &[Uuid] {
         &self.runs
     }
 
     /// Why some descendants are not cancelled at the end of the walk.
-    pub(super) fn failure(&mut self) -> Option<sqlx::Error> {
+    pub(crate) fn failure(&mut self) -> Option<sqlx::Error> {
         self.failure.take()
     }
 
     /// Continues the walk. Returns false if the budget is spent before the end. A run that another
     /// transaction keeps locked gets a request, which maintenance carries out. Appends the parents
     /// to wake afterwards.
-    pub(super) async fn go_on(
+    pub(crate) async fn go_on(
         &mut self,
         connection: &mut PgConnection,
         budget: &mut Budget,

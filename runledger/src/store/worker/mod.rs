@@ -1,5 +1,16 @@
 //! Workers: registers them, takes session locks, sends heartbeats, and marks dead workers.
 
+pub(crate) mod cancel_requests;
+pub mod claim;
+pub(crate) mod deadlines;
+pub(crate) mod pauses;
+pub mod pooler;
+pub(crate) mod reserve;
+pub(crate) mod set_aside;
+pub mod settle;
+pub(crate) mod suspend;
+pub(crate) mod wakes;
+
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -8,13 +19,13 @@ use sqlx::{Connection, PgConnection, PgExecutor, Row};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::attempt::checkpoint::Fence;
-use super::attempt::wait::Above;
-use super::session::BEGIN_BRIEF;
-use super::sql;
-use super::write::{commit, write};
 use crate::model::run::settle::{Blame, Counters, TRIED, is_parked_by_crash};
 use crate::model::timestamp::Timestamp;
+use crate::store::attempt::checkpoint::Fence;
+use crate::store::attempt::wait::Above;
+use crate::store::session::BEGIN_BRIEF;
+use crate::store::sql;
+use crate::store::write::{commit, write};
 
 /// The reply to a heartbeat.
 #[derive(Debug)]

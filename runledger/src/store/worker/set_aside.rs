@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::error::{Limit, Reason, concerns_all_runs, lives, own_cause, spares_others};
-use super::places::has_repaired;
+use crate::store::error::{Limit, Reason, concerns_all_runs, lives, own_cause, spares_others};
+use crate::store::places::has_repaired;
 
 /// The pause after the first failure of a run. Each further failure doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);

@@ -6,14 +6,14 @@ use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::{Fence, held};
-use super::wait::{Above, try_wake_parent, wake_parents};
 use crate::model::payload::{Sealer, Stored};
 use crate::model::replay::recorded::place_of_error;
 use crate::model::run::failure::Failure;
 use crate::model::run::settle::{Cause, Counters, Due, Settlement, Verdict};
 use crate::model::run::state::RunState;
 use crate::model::timestamp::Timestamp;
+use crate::store::attempt::checkpoint::{Fence, held};
+use crate::store::attempt::wait::{Above, try_wake_parent, wake_parents};
 use crate::store::error::spares_others;
 use crate::store::graph::release;
 use crate::store::locks::IfLocked;
@@ -117,6 +117,9 @@ async fn settle_once(
     write::commit("settle_and_wake", tx.commit()).await?;
     Ok(Batch { written, owed: unheard.into_iter().map(|(_, parent)| parent).collect() })
 }
+
+/// The reason for cancelling the descendants of a failed run. `settle.sql` has the same text.
+pub(crate) const FAILED_ABOVE: &str = "a run above it has failed";
 
 /// The cause in `settle.sql` with which a failure replaces the recorded one.
 const REFUSED: &str = "refused";

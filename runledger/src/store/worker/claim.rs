@@ -7,8 +7,6 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::steps;
-use super::wait::Above;
 use crate::model::graph::dependency_inputs::DependencyOutput;
 use crate::model::payload::Stored;
 use crate::model::replay::recorded::StoredStep;
@@ -18,6 +16,8 @@ use crate::model::run::settle::Counters;
 use crate::model::run::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::model::unreadable::Unreadable;
+use crate::store::attempt::checkpoint::steps;
+use crate::store::attempt::wait::Above;
 use crate::store::error::problem_of_rows;
 use crate::store::places::has_repaired;
 use crate::store::write::write;

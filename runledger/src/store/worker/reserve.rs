@@ -10,8 +10,8 @@ use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgPool;
 
-use super::without_connection::is_exhausted;
 use crate::store::session::acquire;
+use crate::store::session::without_connection::is_exhausted;
 
 /// One for the claimer, two for the writers of the commit queue, and one each for maintenance, a
 /// slow scan and short statements.

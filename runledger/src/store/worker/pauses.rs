@@ -1,0 +1,61 @@
+//! Carries out requests to pause that no worker holds.
+
+use std::time::{Duration, Instant};
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::set_aside::SetAside;
+use crate::store::locks::{IfLocked, free, limit_beyond};
+use crate::store::operator::pause::take;
+use crate::store::sql;
+use crate::store::write::{commit, write};
+
+/// Finishes pauses that no worker carries out, for about as long as `budget`, and drops requests
+/// that came too late. Leaves runs that another transaction keeps locked for a later call.
+pub(crate) async fn carry_out(
+    connection: &mut PgConnection,
+    aside: &mut SetAside,
+    at_once: i64,
+    budget: Duration,
+) -> Result<(), sqlx::Error> {
+    let began = Instant::now();
+    let mut left_out = aside.runs();
+    loop {
+        let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
+            .bind(limit_beyond(at_once, &left_out))
+            .bind(&left_out)
+            .fetch_all(&mut *connection)
+            .await?;
+        let free = free(connection, &left).await?;
+        let mut failed = Vec::new();
+        for run_id in left.iter().filter(|run_id| free.contains(run_id)) {
+            if began.elapsed() >= budget {
+                return Ok(());
+            }
+            failed.extend(Box::pin(aside.spare(connection, &[*run_id], take_free)).await?.failed);
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        left_out.extend(&left);
+        let others: Vec<Uuid> = left.into_iter().filter(|run_id| !failed.contains(run_id)).collect();
+        Box::pin(aside.spare(connection, &others, forget)).await?;
+    }
+}
+
+/// Drops the requests that came too late.
+async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection)).await?;
+    Ok(Vec::new())
+}
+
+/// Pauses the runs that no other transaction keeps locked.
+async fn take_free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    let mut tx = IfLocked::Skip.begin(connection).await?;
+    for run_id in IfLocked::Skip.lock_runs(&mut tx, runs).await? {
+        take(&mut tx, run_id).await?;
+    }
+    commit("pause_left", tx.commit()).await?;
+    Ok(Vec::new())
+}

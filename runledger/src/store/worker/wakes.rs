@@ -1,0 +1,69 @@
+//! Wakes suspended runs whose timer is due, or whose wake-up was lost.
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::set_aside::SetAside;
+use crate::store::attempt::wait::wake;
+use crate::store::locks::IfLocked;
+use crate::store::sql;
+use crate::store::write::write;
+
+/// Queues suspended runs whose wait has reached its limit, the longest overdue first. Leaves out
+/// runs that are set aside. Sets aside runs that another transaction keeps locked. Returns how many
+/// runs it found.
+pub(crate) async fn wake_due(
+    connection: &mut PgConnection,
+    aside: &mut SetAside,
+    limit: i64,
+) -> Result<usize, sqlx::Error> {
+    let due = timers_due(connection, limit, &aside.runs()).await?;
+    let wake = async |connection: &mut PgConnection, runs: &[Uuid]| {
+        write(sql::WAKE_DUE, |wake| sqlx::query_scalar(wake).bind(runs).fetch_all(connection)).await
+    };
+    if due.is_empty() {
+        return Ok(0);
+    }
+    if aside.spare(connection, &due, wake).await?.done.len() < due.len() {
+        // Other transactions have woken them, or keep them locked.
+        let still_due = timers_due(connection, limit, &aside.runs()).await?;
+        still_due
+            .iter()
+            .filter(|run_id| due.contains(run_id))
+            .for_each(|run_id| aside.add(*run_id, Duration::ZERO));
+    }
+    Ok(due.len())
+}
+
+async fn timers_due(
+    connection: &mut PgConnection,
+    limit: i64,
+    left_out: &[Uuid],
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar(sql::TIMERS_DUE).bind(limit).bind(left_out).fetch_all(connection).await
+}
+
+/// Wakes the runs that wait for ended children, except runs that are set aside. Finds none unless a
+/// wake-up was lost.
+pub(crate) async fn wake_stranded(
+    connection: &mut PgConnection,
+    aside: &mut SetAside,
+    limit: i64,
+) -> Result<(), sqlx::Error> {
+    let mut left_out = aside.runs();
+    loop {
+        let query = sqlx::query_scalar(sql::STRANDED).bind(limit).bind(&left_out);
+        let stranded: Vec<Uuid> = query.fetch_all(&mut *connection).await?;
+        if stranded.is_empty() {
+            return Ok(());
+        }
+        aside
+            .spare(connection, &stranded, async |connection, runs| {
+                wake(connection, runs, IfLocked::Skip).await
+            })
+            .await?;
+        left_out.extend(stranded);
+    }
+}
