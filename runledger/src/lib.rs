@@ -135,8 +135,6 @@ pub use model::graph::{GraphError, GraphProblem};
 pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, Place, Sealed, Secret};
 pub use model::picture::{EdgeKind, GraphPicture, PictureEdge, PictureError, PictureNode};
 pub use model::replay::history::{History, HistoryError, HistoryStep};
-#[cfg(feature = "worker")]
-pub use model::replay::verification::{Finding, Verdict, Verification};
 pub use model::replay::{Divergence, StepKey};
 pub use model::run::failure::{Failure, FailureKind};
 pub use model::run::state::RunState;
@@ -157,19 +155,22 @@ pub use store::run::run_timeline::{TimelineEntry, TimelineEvent};
 #[cfg(feature = "testing")]
 pub use verify::history::assert_replays;
 #[cfg(feature = "worker")]
-pub use verify::verify;
-#[cfg(feature = "worker")]
-pub use worker::app::{
-    App, DEFAULT_CANCEL_GRACE, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_IDLE_RESIDENCY, Worker, serve,
-};
-#[cfg(feature = "worker")]
-pub use worker::observer::{AttemptEvent, Observer};
-#[cfg(feature = "worker")]
-pub use worker::timings::Timings;
+pub use with_worker::*;
 pub use workflow::config::JobConfig;
 pub use workflow::output::OutputFollower;
 pub use workflow::step::Step;
 pub use workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
+
+#[cfg(feature = "worker")]
+mod with_worker {
+    pub use crate::model::replay::verification::{Finding, Verdict, Verification};
+    pub use crate::verify::verify;
+    pub use crate::worker::app::{
+        App, DEFAULT_CANCEL_GRACE, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_IDLE_RESIDENCY, Worker, serve,
+    };
+    pub use crate::worker::observer::{AttemptEvent, Observer};
+    pub use crate::worker::timings::Timings;
+}
 
 /// The items that most programs need: `use runledger::prelude::*;`.
 pub mod prelude {

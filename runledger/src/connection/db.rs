@@ -1,5 +1,8 @@
 //! The database as the client and the worker see it.
 
+#[cfg(feature = "worker")]
+mod by_worker;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,11 +25,10 @@ use crate::model::payload::{Codec, Limits, Sealer};
 use crate::store::error::{Class, class, unopened};
 use crate::store::migrate::{is_current, migrate};
 use crate::store::session::failover::ServerEpoch;
+use crate::store::session::reserve::Reserve;
 use crate::store::session::server::{server, socket_folder};
 use crate::store::session::without_connection::{self, with_reason};
 use crate::store::session::{ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
-#[cfg(feature = "worker")]
-use crate::store::worker::reserve::Reserve;
 
 /// The default maximum number of connections of a [`Db`].
 pub const DEFAULT_CONNECTIONS: u32 = 10;
@@ -59,7 +61,6 @@ pub struct Db {
     /// The server epoch of a worker's claimed runs. Their writes are valid only in this epoch.
     era: Option<Arc<ServerEpoch>>,
     /// Spare connections of a worker, used while bodies hold the whole pool.
-    #[cfg(feature = "worker")]
     reserve: Option<Reserve>,
     /// The embedded server. It runs until the last user drops it.
     #[cfg(all(feature = "dev", unix))]
@@ -266,7 +267,6 @@ impl Db {
             sealer: Sealer::default(),
             sealing: None,
             era: None,
-            #[cfg(feature = "worker")]
             reserve: None,
             #[cfg(all(feature = "dev", unix))]
             server: None,
@@ -315,26 +315,8 @@ impl Db {
         &self.sealer
     }
 
-    /// The same pool with the codec and the limits of another `Db`.
-    #[cfg(feature = "worker")]
-    pub(crate) fn sealed_by(self, sealer: &Sealer) -> Self {
-        Self { sealer: sealer.clone(), ..self }
-    }
-
     pub(crate) fn home(&self) -> Home {
         Home { pool: self.pool.clone(), sealer: self.sealer.clone() }
-    }
-
-    /// A pool that cannot connect, for code that needs a pool and must not use it.
-    #[cfg(feature = "worker")]
-    pub(crate) fn nowhere() -> Self {
-        Self::lazily(PgConnectOptions::new_without_pgpass().socket("/dev/null/nowhere"), 1)
-    }
-
-    /// The application name of the sessions. Other processes end those of a dead process by it.
-    #[cfg(feature = "worker")]
-    pub(crate) fn session_name(&self) -> &str {
-        &self.session_name
     }
 
     /// The connection pool. A connection that returns to the pool is rolled back and reset, so its
@@ -371,30 +353,13 @@ impl Db {
     /// A connection. Fails if the server epoch of [`within`](Self::within) is over: the server may
     /// lack records that the claimed runs depend on.
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        #[cfg(feature = "worker")]
         let acquired = match &self.reserve {
             Some(reserve) => reserve.or_of(&self.pool).await,
             None => acquire(&self.pool).await,
         };
-        #[cfg(not(feature = "worker"))]
-        let acquired = acquire(&self.pool).await;
         let connection = with_reason(&self.pool, acquired).await.map_err(unopened)?;
         self.check_era()?;
         Ok(connection)
-    }
-
-    /// The same for a worker: [`acquire`](Self::acquire) succeeds even if bodies hold the pool.
-    #[cfg(feature = "worker")]
-    pub(crate) fn with_reserve(self) -> Self {
-        Self { reserve: Some(Reserve::beside(&self.pool)), ..self }
-    }
-
-    /// The same database for a worker's claimed runs in one server epoch. After a promotion, it
-    /// opens no connections. The promoted server may lack records that the worker knows of. It has
-    /// the worker's leases, so the fence would not stop writes that depend on lost records.
-    #[cfg(feature = "worker")]
-    pub(crate) fn within(self, era: Arc<ServerEpoch>) -> Self {
-        Self { era: Some(era), ..self }
     }
 
     /// Whether a standby was promoted in place of the server that the claimed runs began on.

@@ -4,8 +4,6 @@ use std::future::Future;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-#[cfg(feature = "worker")]
-use tokio::task::JoinSet;
 
 /// Spawns a task. Traces show its `name`.
 pub(crate) fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
@@ -54,7 +52,7 @@ impl Abandoned {
 /// Spawns a task into a set whose tasks live and end together.
 #[cfg(feature = "worker")]
 pub(crate) fn spawn_on(
-    tasks: &mut JoinSet<()>,
+    tasks: &mut tokio::task::JoinSet<()>,
     name: &'static str,
     future: impl Future<Output = ()> + Send + 'static,
 ) {

@@ -20,7 +20,6 @@ impl Provided {
         self.values.get(&TypeId::of::<T>()).cloned()?.downcast().ok()
     }
 
-    #[cfg(feature = "worker")]
     pub(crate) fn has(&self, id: TypeId) -> bool {
         self.values.contains_key(&id)
     }

@@ -1,6 +1,8 @@
 //! One attempt of a run: the state that its body, its steps and the executor share.
 
 pub(crate) mod activity;
+#[cfg(feature = "worker")]
+mod by_executor;
 pub(crate) mod clock;
 pub(crate) mod context;
 pub(crate) mod stop;
@@ -23,8 +25,6 @@ use crate::definition::call::is_workflow;
 use crate::definition::provided::Provided;
 use crate::definition::registry::Registry;
 use crate::engine::attempt::clock::Clock;
-#[cfg(feature = "worker")]
-use crate::engine::attempt::stop::PollVerdict;
 use crate::engine::attempt::stop::{StopReason, Wait};
 use crate::engine::group_commit::CommitQueue;
 use crate::engine::liveness::Liveness;
@@ -32,8 +32,6 @@ use crate::engine::output::Lines;
 use crate::engine::step::detached_writes::RecordedApart;
 use crate::engine::step::markers::Markers;
 use crate::engine::step::unpolled::AtWork;
-#[cfg(feature = "worker")]
-use crate::engine::step::unpolled::UnpolledSteps;
 use crate::engine::wakeups::Wakeups;
 use crate::model::payload::{PayloadError, Place, Plain, Sealer, Stored};
 use crate::model::replay::history_size::HistorySize;
@@ -46,8 +44,6 @@ use crate::model::timestamp::Timestamp;
 use crate::store::attempt::checkpoint::{Checkpoint, Fence};
 use crate::store::attempt::signal::Left;
 use crate::store::attempt::wait::Above;
-#[cfg(feature = "worker")]
-use crate::store::worker::claim::FailedTries;
 
 /// The state of an attempt, for its body, its steps and the executor.
 pub(crate) struct Attempt {
@@ -139,38 +135,11 @@ pub(crate) struct Progress {
     beats: HashMap<String, Instant>,
     stop: Option<StopReason>,
     /// Whether the attempt's own transaction has ended it.
-    #[cfg(feature = "worker")]
     has_ended: bool,
     /// Grows with every claim and delivery.
     moves: u64,
     /// Whether the arguments were decoded and the body has begun.
     begun: bool,
-}
-
-impl Progress {
-    #[cfg(feature = "worker")]
-    pub(crate) fn new(replay: Replay, failures: Vec<(String, FailedTries)>) -> Self {
-        let failures =
-            failures.into_iter().map(|(key, tries)| (key, (tries.count, tries.began_at))).collect();
-        let size = HistorySize::of(replay.n_bytes());
-        Self { replay, size, failures, ..Self::default() }
-    }
-}
-
-/// The progress of a rehearsal.
-#[cfg(feature = "worker")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scene {
-    /// Whether the arguments were decoded.
-    pub(crate) begun: bool,
-    /// Grows with every claim and delivery.
-    pub(crate) moves: u64,
-    /// Whether the code has replayed the whole history.
-    pub(crate) met: bool,
-    /// Whether the code awaits a step, recorded or not.
-    pub(crate) awaits_steps: bool,
-    /// How many clones of the body's own waker the steps hold.
-    pub(crate) gated: usize,
 }
 
 impl Attempt {
@@ -442,89 +411,14 @@ impl Attempt {
         }
     }
 
-    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
-        // Nothing panics while it holds the lock. Even then, the value would be consistent.
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(feature = "worker")]
-impl Attempt {
     /// Notes that the body's own transaction has ended the attempt: nothing is left to write.
     pub(crate) fn note_end(&self) {
         self.progress().has_ended = true;
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.progress().has_ended
-    }
-
-    /// Registers the waker of the executor. Call it before each poll of the body: that poll sees
-    /// everything that has arrived.
-    pub(crate) fn polled_by(&self, driver: &Waker) {
-        self.driver.register(driver);
-        self.progress().has_news = false;
-    }
-
-    /// The unpolled steps after a poll that began at this instant.
-    pub(crate) fn kept(&self, polled_from: Instant) -> UnpolledSteps {
-        self.progress().at_work.unpolled(polled_from)
-    }
-
-    /// Decides what to do with a pending workflow that has these unpolled steps.
-    pub(crate) fn rest(&self, kept: &UnpolledSteps) -> PollVerdict {
-        let progress = self.progress();
-        if let Some(stop) = &progress.stop {
-            return PollVerdict::Stopped(stop.clone());
-        }
-        if progress.has_news {
-            return PollVerdict::Working;
-        }
-        let none_gated = progress.gated.is_empty() && progress.early.is_empty();
-        let follows = self.mode == Mode::Undo || progress.replay.is_met();
-        let waits = || PollVerdict::Waiting(progress.moves, progress.waits.values().cloned().collect());
-        match (progress.active, progress.waits.is_empty(), none_gated) {
-            // Code that has diverged must not wait for a new event: the divergence would be found
-            // only then.
-            (0, false, _) if !follows => PollVerdict::Stalled(progress.moves),
-            (0, false, _) => waits(),
-            (0, true, false) => PollVerdict::Stalled(progress.moves),
-            // The unpolled steps cannot continue before another event makes the code poll them.
-            (active, false, _) if follows && kept.count == Some(active) => waits(),
-            (_, _, _) => PollVerdict::Working,
-        }
-    }
-
-    /// Why the attempt must stop, if it must.
-    pub(crate) fn stop_reason(&self) -> Option<StopReason> {
-        self.progress().stop.clone()
-    }
-
-    /// The divergence of a workflow that ends without reaching recorded steps.
-    pub(crate) fn unmet(&self) -> Option<Divergence> {
-        self.progress().replay.unmet()
-    }
-
-    /// The divergence of a workflow whose recorded results wait for a turn that never comes.
-    pub(crate) fn stalled(&self) -> Divergence {
-        self.progress().replay.stalled()
-    }
-
-    /// The divergence of a workflow that calls the engine between its steps.
-    pub(crate) fn asks_between_steps(&self) -> Divergence {
-        Divergence::BetweenSteps { after: self.progress().replay.last_delivered().map(ToOwned::to_owned) }
-    }
-
-    /// The progress of a rehearsal.
-    pub(crate) fn scene(&self, own: &Waker) -> Scene {
-        let progress = self.progress();
-        Scene {
-            begun: progress.begun,
-            moves: progress.moves,
-            met: progress.replay.is_met(),
-            awaits_steps: progress.active > 0 || !progress.waits.is_empty() || !progress.gated.is_empty(),
-            gated: progress.gated.iter().filter(|waker| waker.will_wake(own)).count(),
-        }
+    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+        // Nothing panics while it holds the lock. Even then, the value would be consistent.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,28 +8,20 @@
 //! A writer sends everything that arrived during its previous commit as one statement. An idle
 //! writer sends the first item at once. Items are acknowledged after their commit.
 
+#[cfg(feature = "worker")]
+mod by_writers;
+
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::engine::attempt::stop::StopReason;
-#[cfg(feature = "worker")]
 use crate::engine::wakes::Wakes;
 use crate::model::run::failure::Failure;
 use crate::store::attempt::checkpoint::{Checkpoint, FailedTry, Fence};
 use crate::store::attempt::output::Emitted;
 use crate::store::attempt::progress::ProgressWrite;
+use crate::store::attempt::settle::Settled;
 use crate::store::attempt::signal::SignalTake;
-#[cfg(feature = "worker")]
-use crate::store::worker::settle::Settled;
-
-/// How many items may wait for a writer before senders wait too: enough for several batches, and a
-/// bound on memory.
-#[cfg(feature = "worker")]
-const DEPTH: usize = 4096;
-
-/// The writer of completions.
-#[cfg(feature = "worker")]
-const FIRST: usize = 0;
 
 /// The result of writing an item.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,43 +59,17 @@ pub(crate) enum WriteItem {
     FailedTry(Box<FailedTry>, oneshot::Sender<WriteResult>),
     ProgressWrite(Box<ProgressWrite>, oneshot::Sender<WriteResult>),
     Emitted(Box<Emitted>, oneshot::Sender<WriteResult>),
-    #[cfg(feature = "worker")]
     Settled(Box<Settled>, oneshot::Sender<WriteResult>),
-}
-
-impl WriteItem {
-    /// The run of the item.
-    #[cfg(feature = "worker")]
-    pub(crate) fn run_id(&self) -> Uuid {
-        let fence = match self {
-            Self::Checkpoint(item, _) => item.fence(),
-            Self::SignalTake(item, _) => item.fence(),
-            Self::FailedTry(item, _) => item.fence(),
-            Self::ProgressWrite(item, _) => item.fence(),
-            Self::Emitted(item, _) => item.fence(),
-            Self::Settled(item, _) => item.fence(),
-        };
-        fence.run_id
-    }
 }
 
 /// The sending side of the commit queue. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct CommitQueue {
     writers: std::sync::Arc<[mpsc::Sender<WriteItem>]>,
-    #[cfg(feature = "worker")]
     pub(crate) wakes: Wakes,
 }
 
 impl CommitQueue {
-    /// Creates a commit queue and the receivers of its writers.
-    #[cfg(feature = "worker")]
-    pub(crate) fn new(writers: usize, wakes: Wakes) -> (Self, Vec<mpsc::Receiver<WriteItem>>) {
-        let (senders, receivers): (Vec<_>, Vec<_>) =
-            (0..writers.max(1)).map(|_| mpsc::channel(DEPTH)).unzip();
-        (Self { writers: senders.into(), wakes }, receivers)
-    }
-
     /// Writes an item and returns the result.
     pub(crate) fn write<T: CommitItem>(&self, item: T) -> impl Future<Output = WriteResult> + Send {
         // Box the item before anything waits, so that the futures of the callers stay small.
@@ -219,19 +185,6 @@ impl CommitItem for Emitted {
 
     fn fence(&self) -> Fence {
         self.fence
-    }
-}
-
-#[cfg(feature = "worker")]
-impl CommitItem for Settled {
-    const ENTRY: fn(Box<Self>, oneshot::Sender<WriteResult>) -> WriteItem = WriteItem::Settled;
-
-    fn fence(&self) -> Fence {
-        self.fence
-    }
-
-    fn writer(&self, writers: usize) -> usize {
-        if self.completes() { FIRST } else { writer_of(self.fence.run_id, writers) }
     }
 }
 

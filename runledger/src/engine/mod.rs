@@ -14,6 +14,5 @@ pub(crate) mod step;
 #[cfg(feature = "testing")]
 pub(crate) mod test_hooks;
 pub(crate) mod transaction;
-#[cfg(feature = "worker")]
 pub(crate) mod wakes;
 pub(crate) mod wakeups;

@@ -4,7 +4,6 @@ pub(super) mod limits;
 
 use std::future::Future;
 use std::sync::Arc;
-#[cfg(feature = "worker")]
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,12 +25,10 @@ use crate::model::replay::Claim;
 use crate::model::replay::recorded::place_of_error;
 use crate::model::run::failure::{Failure, FailureKind, Retry};
 use crate::store::attempt::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
-#[cfg(feature = "worker")]
+use crate::store::attempt::settle::{InBody, Settled, settle_in};
 use crate::store::attempt::wait::Above;
 use crate::store::error::{Cause, Class, Limit, Reason, class, lives, own_cause};
 use crate::store::session::limits::may_write;
-#[cfg(feature = "worker")]
-use crate::store::worker::settle::{InBody, Settled, settle_in};
 use crate::store::write;
 
 /// How often a body runs if its transaction meets serialization failures or deadlocks. Then it
@@ -68,7 +65,6 @@ pub(crate) enum Commit<'a, 'w> {
     /// The checkpoint of a step.
     Step { claim: &'a Claim, work: &'a Work<'w> },
     /// The settlement of a run whose job is transactional.
-    #[cfg(feature = "worker")]
     Run { above: Above },
 }
 
@@ -77,7 +73,6 @@ impl Commit<'_, '_> {
     fn ordinal(self) -> Option<u64> {
         match self {
             Self::Step { claim, .. } => Some(claim.ordinal),
-            #[cfg(feature = "worker")]
             Self::Run { .. } => None,
         }
     }
@@ -355,12 +350,10 @@ async fn unwritten(tx: &mut PgConnection, mark: &str) -> End {
 /// The record that is written in the transaction of a successful body.
 enum Record {
     Step(Box<Step>),
-    #[cfg(feature = "worker")]
     Run(Box<RunEnd>),
 }
 
 /// The outcome of a run, as it is recorded.
-#[cfg(feature = "worker")]
 struct RunEnd {
     settled: Settled,
     /// The runs to wake after the commit.
@@ -382,7 +375,6 @@ impl Record {
                 let (checkpoint, undo) = checkpoint_of(attempt, claim, work, output.clone())?;
                 Ok(Self::Step(Box::new(Step { claim: claim.clone(), checkpoint, undo })))
             }
-            #[cfg(feature = "worker")]
             Commit::Run { above } => {
                 use crate::model::payload::PayloadKind;
                 use crate::model::run::settle::{Outcome, settle};
@@ -399,7 +391,6 @@ impl Record {
     async fn write(&self, tx: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
         match self {
             Self::Step(step) => Ok(checkpoint(tx, &[&step.checkpoint], Some(mark)).await?[..] == [true]),
-            #[cfg(feature = "worker")]
             Self::Run(run) => match settle_in(tx, &run.settled, mark).await? {
                 InBody::Written(owed) => {
                     *run.owed.lock().unwrap_or_else(PoisonError::into_inner) = owed;
@@ -414,7 +405,6 @@ impl Record {
     fn key(&self) -> Option<&str> {
         match self {
             Self::Step(step) => Some(step.claim.key.as_str()),
-            #[cfg(feature = "worker")]
             Self::Run(_) => None,
         }
     }
@@ -425,7 +415,6 @@ impl Record {
                 attempt.acknowledge(&step.claim);
                 note_undo(attempt, &step.claim, step.undo);
             }
-            #[cfg(feature = "worker")]
             Self::Run(run) => {
                 attempt.commit_queue.wakes.owe(run.owed.into_inner().unwrap_or_else(PoisonError::into_inner));
                 attempt.note_end();
@@ -459,7 +448,6 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
                 // The settlement deletes the lease. If the lease is gone, the settlement was
                 // committed, or another attempt owns the run. Nothing is left to write in either
                 // case.
-                #[cfg(feature = "worker")]
                 (record @ Record::Run(_), _, false) => {
                     record.acknowledge(attempt);
                     End::Halted(StopReason::LeaseLost)

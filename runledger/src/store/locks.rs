@@ -63,7 +63,6 @@ pub(crate) async fn free(connection: &mut PgConnection, runs: &[Uuid]) -> Result
 
 /// How many runs a statement asks for: `at_once`, plus the runs that it leaves out. Few statements
 /// then get past all locked runs.
-#[cfg(feature = "worker")]
 pub(crate) fn limit_beyond(at_once: i64, left_out: &[Uuid]) -> i64 {
     at_once.saturating_add(i64::try_from(left_out.len()).unwrap_or(i64::MAX))
 }

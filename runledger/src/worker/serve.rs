@@ -26,6 +26,7 @@ use super::upkeep::control::Control;
 use super::upkeep::heartbeat::Heartbeat;
 use super::upkeep::maintenance::{Maintenance, WorkerExit};
 use super::upkeep::orphans::{adopt_orphans, release};
+use super::upkeep::wakes;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, no_connection};
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
@@ -39,7 +40,7 @@ use crate::engine::group_commit::CommitQueue;
 use crate::engine::liveness::Liveness;
 #[cfg(feature = "logs")]
 use crate::engine::logs::Logs;
-use crate::engine::wakes::{self, Wakes};
+use crate::engine::wakes::Wakes;
 use crate::model::run::failure::Failure;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause, spares_others};

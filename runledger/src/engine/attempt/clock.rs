@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-#[cfg(any(feature = "worker", feature = "testing"))]
 use crate::definition::provided::Provided;
 use crate::model::timestamp::Timestamp;
 
@@ -22,7 +21,6 @@ pub(crate) struct Clock {
 
 #[cfg(not(feature = "testing"))]
 impl Clock {
-    #[cfg(feature = "worker")]
     pub(crate) fn new(claimed_at: Timestamp, _provided: &Provided) -> Self {
         Self { claimed_at, here: Instant::now() }
     }
@@ -32,13 +30,11 @@ impl Clock {
     }
 
     /// Converts an instant of this clock to the database's clock.
-    #[cfg(feature = "worker")]
     pub(crate) fn stored(&self, instant: Timestamp) -> Timestamp {
         instant
     }
 
     /// Whether sleeps are skipped.
-    #[cfg(feature = "worker")]
     pub(crate) fn is_skipped(&self) -> bool {
         false
     }

@@ -4,8 +4,7 @@ pub mod backoff;
 pub mod failure;
 pub mod log;
 pub mod name;
-#[cfg(feature = "worker")]
-pub(crate) mod refusal;
+pub mod refusal;
 pub mod request;
 pub mod settle;
 pub mod state;

@@ -14,7 +14,7 @@ use super::settle::{Cause, Counters, Due, Outcome, RetryPolicy, Settlement, Verd
 const SHORT: &str = "not stored; see the worker's log";
 
 /// The settlements of one attempt. The next one is written if the database refuses the one before.
-pub(crate) struct Settlements {
+pub struct Settlements {
     next: VecDeque<Settlement>,
     first: Option<First>,
 }
@@ -48,7 +48,7 @@ impl Kept {
 
 impl Settlements {
     /// `claimed` has the counters of the attempt.
-    pub(crate) fn new(first: Settlement, claimed: Counters) -> Self {
+    pub fn new(first: Settlement, claimed: Counters) -> Self {
         let kept = match &first.verdict {
             Verdict::Complete(_) | Verdict::Fail(_) => Some(Kept::Fail),
             Verdict::Cancel(_) => Some(Kept::Cancel),
@@ -63,17 +63,17 @@ impl Settlements {
     }
 
     /// Returns the next settlement to write, if there is one.
-    pub(crate) fn next(&mut self) -> Option<Settlement> {
+    pub fn take_next(&mut self) -> Option<Settlement> {
         self.next.pop_front()
     }
 
     /// Whether the next settlement replaces a refused one.
-    pub(crate) fn has_been_refused(&self) -> bool {
+    pub fn has_been_refused(&self) -> bool {
         self.first.is_none()
     }
 
     /// Takes note that the database refused the last settlement. Returns false if no other is left.
-    pub(crate) fn refused(&mut self, refusal: &Failure) -> bool {
+    pub fn refused(&mut self, refusal: &Failure) -> bool {
         if let Some(first) = self.first.take() {
             self.next.extend(first.after(refusal));
         }
@@ -131,9 +131,9 @@ mod tests {
         let counters = Counters { attempt: 2, crashes: 0 };
         let refusal = Failure::new(FailureKind::Error, "value too long");
         let mut settlements = Settlements::new(Settlement { verdict, counters }, CLAIMED);
-        assert!(settlements.next().is_some() && settlements.refused(&refusal));
+        assert!(settlements.take_next().is_some() && settlements.refused(&refusal));
         let mut others = Vec::new();
-        while let Some(next) = settlements.next() {
+        while let Some(next) = settlements.take_next() {
             let is_last = settlements.next.is_empty();
             assert_eq!(settlements.refused(&refusal), !is_last);
             others.push(next);
@@ -203,7 +203,7 @@ mod tests {
         let verdict =
             Verdict::Requeue { due: Due::In(Duration::ZERO), cause: Cause::Released, failure: None };
         let mut settlements = Settlements::new(Settlement { verdict, counters: CLAIMED }, CLAIMED);
-        settlements.next().unwrap();
+        settlements.take_next().unwrap();
         assert!(!settlements.refused(&own()));
     }
 }

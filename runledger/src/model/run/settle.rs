@@ -115,10 +115,9 @@ pub enum Verdict {
     Pause,
 }
 
-#[cfg(feature = "worker")]
 impl Verdict {
     /// The failure of the attempt, if it has one.
-    pub(crate) fn failure(&self) -> Option<&Failure> {
+    pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Fail(failure) | Self::Cancel(failure) | Self::Block(failure) => Some(failure),
             Self::Requeue { failure, .. } => failure.as_ref(),

@@ -4,5 +4,6 @@ pub mod checkpoint;
 pub mod log;
 pub mod output;
 pub mod progress;
+pub mod settle;
 pub mod signal;
 pub mod wait;

@@ -4,6 +4,7 @@
 pub(crate) mod failover;
 pub(crate) mod installation;
 pub(crate) mod limits;
+pub(crate) mod reserve;
 pub mod server;
 pub(crate) mod without_connection;
 

@@ -3,11 +3,10 @@
 pub(crate) mod cancel_requests;
 pub mod claim;
 pub(crate) mod deadlines;
+pub(crate) mod orphans;
 pub(crate) mod pauses;
 pub mod pooler;
-pub(crate) mod reserve;
 pub(crate) mod set_aside;
-pub mod settle;
 pub(crate) mod suspend;
 pub(crate) mod wakes;
 

@@ -21,7 +21,7 @@ use crate::engine::attempt::clock::Clock;
 use crate::engine::attempt::stop::{PollVerdict, StopReason, Wait};
 use crate::engine::step::bounded;
 use crate::engine::step::saga::undo_all;
-use crate::engine::step::unpolled::{
+use crate::engine::step::unpolled::check::{
     UNPOLLED_AFTER, UNPOLLED_TRANSACTION_LIMIT, UnpolledSteps, unpolled_for_too_long,
 };
 use crate::model::run::settle::Outcome;

@@ -42,11 +42,11 @@ use crate::model::run::refusal::Settlements;
 use crate::model::run::settle::{Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
 use crate::model::run::state::RunState;
 use crate::store::attempt::checkpoint::Fence;
+use crate::store::attempt::settle::{FAILED_ABOVE, Settled};
 use crate::store::attempt::wait::{Waits, continue_run};
 use crate::store::error::{Class, Limit, Reason, class, own_cause};
 use crate::store::operator::cancel;
 use crate::store::worker::claim::Claimed;
-use crate::store::worker::settle::{FAILED_ABOVE, Settled};
 use crate::store::worker::suspend::{Suspended, suspend};
 use crate::worker::claim::permits::Freed;
 use crate::worker::in_flight::{InFlight, Slot, StopOrder, StopSignal};
@@ -162,7 +162,7 @@ impl Executor {
     async fn settle_unstarted(&self, claimed: Claimed, slot: Slot, outcome: Outcome) {
         let first = settle(outcome, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
         let mut settlements = Settlements::new(first, claimed.counters);
-        while let Some(settlement) = settlements.next() {
+        while let Some(settlement) = settlements.take_next() {
             let settled = settled(slot.fence, settlement, &claimed, self.db.sealer());
             let WriteResult::Refused(refusal) = self.commit_queue.write(settled).await else { break };
             if !settlements.refused(&refusal) {
@@ -331,7 +331,7 @@ impl Executor {
         }
         let first = settle(outcome, claimed.counters, policy, unit_random());
         let mut settlements = Settlements::new(first, claimed.counters);
-        while let Some(settlement) = settlements.next() {
+        while let Some(settlement) = settlements.take_next() {
             let is_other = settlements.has_been_refused();
             let written = Box::pin(self.write_settlement(attempt, run, settlement, is_other)).await;
             let Err(refusal) = written else { break };

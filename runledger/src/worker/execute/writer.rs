@@ -18,10 +18,10 @@ use crate::model::run::failure::{Failure, FailureKind};
 use crate::store::attempt::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
 use crate::store::attempt::output::{Appended, Emitted, emit};
 use crate::store::attempt::progress::{ProgressWrite, note};
+use crate::store::attempt::settle::{Batch, Settled, settle};
 use crate::store::attempt::signal::{SignalTake, SignalTakeResult, take};
 use crate::store::error::{Class, class, lives, may_concern_some_runs};
 use crate::store::session::{WAIT_OF_A_BATCH, WAIT_OF_ONE, wait_for_locks};
-use crate::store::worker::settle::{Batch, Settled, settle};
 
 /// The largest batch. For a larger one, the statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 512;

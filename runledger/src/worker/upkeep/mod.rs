@@ -5,3 +5,4 @@ pub(crate) mod failure_detector;
 pub(crate) mod heartbeat;
 pub(crate) mod maintenance;
 pub(crate) mod orphans;
+pub(crate) mod wakes;

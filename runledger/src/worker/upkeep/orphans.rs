@@ -8,10 +8,11 @@ use crate::engine::step::unit_random;
 use crate::engine::wakes::Wakes;
 use crate::model::payload::Sealer;
 use crate::model::run::settle::{Outcome, RetryPolicy, settle};
+use crate::store::attempt::settle as settlement;
+use crate::store::attempt::settle::Settled;
 use crate::store::operator::cancel;
+use crate::store::worker::orphans::settle_orphans;
 use crate::store::worker::set_aside::SetAside;
-use crate::store::worker::settle as settlement;
-use crate::store::worker::settle::Settled;
 use crate::store::worker::{self, Lease, Orphan};
 
 /// Returns runs to their queues.
@@ -40,7 +41,7 @@ pub(crate) async fn adopt_orphans(
             return Ok(n_adopted);
         }
         let settle = async |connection: &mut PgConnection, runs: &[Uuid]| {
-            settlement::settle_orphans(connection, runs, crashed).await
+            settle_orphans(connection, runs, crashed).await
         };
         let owed = aside.spare(connection, &orphaned, settle).await?.done;
         if let Some(wakes) = wakes {

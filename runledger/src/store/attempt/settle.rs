@@ -18,9 +18,8 @@ use crate::store::error::spares_others;
 use crate::store::graph::release;
 use crate::store::locks::IfLocked;
 use crate::store::places::has_repaired;
-use crate::store::session::{BEGIN, BEGIN_RESTLESS, is_read_committed, limit_locks, restore_lock_limit};
+use crate::store::session::{BEGIN, is_read_committed, limit_locks, restore_lock_limit};
 use crate::store::sql;
-use crate::store::worker::{Orphan, orphans};
 use crate::store::write;
 
 /// A settlement to write.
@@ -173,28 +172,7 @@ pub(crate) async fn settle_in(
     Ok(InBody::Written(owed))
 }
 
-/// Settles the runs whose worker is dead, with a decision about each. Returns the parents to wake
-/// afterwards.
-///
-/// Runs that stay live are settled while their leases are locked, so that no step is recorded after
-/// they were read. Runs that end are settled afterwards, because their parents must be locked
-/// before any lease.
-pub(crate) async fn settle_orphans(
-    connection: &mut PgConnection,
-    runs: &[Uuid],
-    decide: impl Fn(&Orphan) -> Settled,
-) -> Result<Vec<Uuid>, sqlx::Error> {
-    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
-    let settled: Vec<Settled> = orphans(&mut tx, runs).await?.iter().map(decide).collect();
-    let (ending, going_on): (Vec<&Settled>, Vec<&Settled>) = settled.iter().partition(|item| ends(item));
-    if !going_on.is_empty() {
-        write(&mut tx, &going_on, None).await?;
-    }
-    write::commit("settle_orphans", tx.commit()).await?;
-    if ending.is_empty() { Ok(Vec::new()) } else { Ok(settle(connection, &ending).await?.owed) }
-}
-
-async fn write(
+pub(crate) async fn write(
     connection: &mut PgConnection,
     items: &[&Settled],
     body: Option<&str>,
@@ -273,7 +251,7 @@ fn is_node(item: &Settled) -> bool {
     matches!(item.above, Above::Graph(_))
 }
 
-fn ends(item: &Settled) -> bool {
+pub(crate) fn ends(item: &Settled) -> bool {
     item.state.is_terminal()
 }
 
