@@ -407,9 +407,9 @@ async fn a_job_is_disabled_and_enabled_without_the_rest_of_what_is_tuned_of_it_b
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let worker = worker(db, jobs![rests, ships]).await;
-    let tuned = async || {
-        let tuned = db.tunings().await.unwrap();
-        tuned.into_iter().map(|tuned| (tuned.job, tuned.tuning)).collect::<Vec<_>>()
+    let stored = async || {
+        let stored = db.overrides().await.unwrap();
+        stored.into_iter().map(|stored| (stored.job, stored.overrides)).collect::<Vec<_>>()
     };
     let own = JobOverrides::new().max_attempts(20);
     db.set_overrides("rests", own.clone()).await.unwrap();
@@ -417,12 +417,12 @@ async fn a_job_is_disabled_and_enabled_without_the_rest_of_what_is_tuned_of_it_b
     cli(&fixture, &["disable", "ships", "no paper", "--json"]).await.value();
     let disabled = own.clone().disabled("the provider is down");
     let ships = ("ships".to_owned(), JobOverrides::new().disabled("no paper"));
-    assert_eq!(tuned().await, [("rests".to_owned(), disabled), ships.clone()]);
+    assert_eq!(stored().await, [("rests".to_owned(), disabled), ships.clone()]);
     cli(&fixture, &["enable", "rests"]).await.done();
-    assert_eq!(tuned().await, [("rests".to_owned(), own.clone()), ships]);
+    assert_eq!(stored().await, [("rests".to_owned(), own.clone()), ships]);
     cli(&fixture, &["enable", "ships"]).await.done();
     assert_eq!(
-        tuned().await,
+        stored().await,
         [("rests".to_owned(), own)],
         "of a job of which nothing is said any more nothing stays"
     );

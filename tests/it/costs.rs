@@ -50,7 +50,7 @@ impl Counted {
         eventually(async || counted.proxy.count("-- cancel_left"), |n_casts| *n_casts == 1).await;
         // Overrides and configurations are read before the worker starts and at its first
         // heartbeat.
-        eventually(async || counted.proxy.count("-- tunings"), |n_reads| *n_reads == 2).await;
+        eventually(async || counted.proxy.count("-- overrides"), |n_reads| *n_reads == 2).await;
         eventually(async || counted.proxy.count("-- configs"), |n_reads| *n_reads == 2).await;
         counted.proxy.forget();
         counted

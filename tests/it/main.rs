@@ -67,6 +67,6 @@ mod timeline;
 mod transactional;
 mod transitions;
 mod triggers;
-mod tunings;
+mod overrides;
 mod two_processes;
 mod unreadable;

@@ -2,7 +2,7 @@
 
 pub(crate) mod pin;
 pub(crate) mod resource;
-pub(crate) mod tuning;
+pub(crate) mod overrides;
 
 use uuid::Uuid;
 

@@ -10,10 +10,10 @@ use super::{Definition, Registration};
 use crate::connection::client_error::ClientError;
 use crate::model::run::name::check_job_name;
 use crate::model::run::settle::RetryPolicy;
-use crate::model::run::tuning::JobOverrides;
+use crate::model::run::overrides::JobOverrides;
 use crate::model::run::version::{FIRST, stored_name};
 use crate::store::operator::config::Configs;
-use crate::store::operator::tuning::StoredOverrides;
+use crate::store::operator::overrides::StoredOverrides;
 
 impl Definition {
     /// The name and the aliases.
@@ -61,7 +61,7 @@ pub(crate) fn names_of(name: &str) -> BTreeSet<String> {
 pub(crate) struct Registry {
     by_name: BTreeMap<Cow<'static, str>, &'static Definition>,
     /// The overrides that this worker has read, by any name of the job.
-    tunings: Arc<RwLock<BTreeMap<String, JobOverrides>>>,
+    overrides: Arc<RwLock<BTreeMap<String, JobOverrides>>>,
     /// The configurations that this worker has read.
     configs: Arc<RwLock<Arc<Configs>>>,
 }
@@ -114,8 +114,8 @@ impl Registry {
 
     /// Replaces all overrides.
     pub(crate) fn set_overrides(&self, said: Vec<StoredOverrides>) {
-        let said = said.into_iter().map(|StoredOverrides { job, tuning, .. }| (job, tuning)).collect();
-        *self.tunings.write().unwrap_or_else(PoisonError::into_inner) = said;
+        let said = said.into_iter().map(|StoredOverrides { job, overrides, .. }| (job, overrides)).collect();
+        *self.overrides.write().unwrap_or_else(PoisonError::into_inner) = said;
     }
 
     /// Replaces all configurations.
@@ -131,30 +131,30 @@ impl Registry {
     /// The retry policy of a job, for calls that do not set their own.
     pub(crate) fn policy(&self, definition: &'static Definition) -> RetryPolicy {
         let own = definition.retry_policy();
-        self.of_tuning(definition, |tuning| tuning.policy(own)).unwrap_or(own)
+        self.of_overrides(definition, |overrides| overrides.policy(own)).unwrap_or(own)
     }
 
     /// The timeout of a job's attempts, for calls that do not set their own.
     pub(crate) fn timeout(&self, definition: &'static Definition) -> Option<Duration> {
-        self.of_tuning(definition, |tuning| tuning.timeout).flatten().or(definition.timeout)
+        self.of_overrides(definition, |overrides| overrides.timeout).flatten().or(definition.timeout)
     }
 
     /// Whether workers may claim runs with this stored name.
     pub(crate) fn is_enabled(&self, stored: &str) -> bool {
-        let is_disabled = |definition| self.of_tuning(definition, |tuning| tuning.disabled.is_some());
+        let is_disabled = |definition| self.of_overrides(definition, |overrides| overrides.disabled.is_some());
         self.get(stored).and_then(is_disabled) != Some(true)
     }
 
-    fn of_tuning<T>(
+    fn of_overrides<T>(
         &self,
         definition: &'static Definition,
         of: impl FnOnce(&JobOverrides) -> T,
     ) -> Option<T> {
-        let tunings = self.tunings.read().unwrap_or_else(PoisonError::into_inner);
-        if tunings.is_empty() {
+        let overrides = self.overrides.read().unwrap_or_else(PoisonError::into_inner);
+        if overrides.is_empty() {
             return None;
         }
-        definition.names().find_map(|name| tunings.get(name)).map(of)
+        definition.names().find_map(|name| overrides.get(name)).map(of)
     }
 
     /// Every name of the served runs, including aliases and versions, sorted.

@@ -141,7 +141,7 @@ statements! {
         RESOURCES = "resources";
         SET_OVERRIDES = "set_overrides";
         SET_PERMITS = "set_permits";
-        TUNINGS = "tunings";
+        OVERRIDES = "overrides";
         UNCONFIGURE = "unconfigure";
     }
     "worker" {

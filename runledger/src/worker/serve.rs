@@ -44,7 +44,7 @@ use crate::engine::wakes::Wakes;
 use crate::model::run::failure::Failure;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause, spares_others};
-use crate::store::operator::{config, tuning};
+use crate::store::operator::{config, overrides};
 use crate::store::session::failover::ServerEpoch;
 use crate::store::worker;
 use crate::store::worker::pooler::shares_sessions;
@@ -476,7 +476,7 @@ async fn register_on(
     })?;
     let Some(control) = opened else { return Ok(None) };
     // Read the overrides before the first claim.
-    plan.registry.set_overrides(tuning::all(connection).await?);
+    plan.registry.set_overrides(overrides::all(connection).await?);
     plan.registry.configure(config::all(connection).await?.into_iter().collect());
     let has_buried = bury_predecessors(connection, plan, worker_id).await?;
     tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");

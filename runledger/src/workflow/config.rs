@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::client::operate::tuning::{check_known, known_jobs};
+use crate::client::operate::overrides::{check_known, known_jobs};
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection, not_between_steps};
 use crate::definition::call::is_workflow;

@@ -27,7 +27,7 @@ async fn words_with_a_nul_or_too_many_of_them_are_kept_as_those_of_failures_are(
     let error = run.info().await.unwrap().error.unwrap().message;
     assert!(is_kept(&error), "{error}");
     db.set_overrides("bad_input.waits", JobOverrides::new().disabled(words())).await.unwrap();
-    let disabled = db.tunings().await.unwrap().remove(0).tuning.why_disabled().unwrap().to_owned();
+    let disabled = db.overrides().await.unwrap().remove(0).overrides.why_disabled().unwrap().to_owned();
     assert!(is_kept(&disabled), "{disabled}");
 
     let mut graph = Graph::new("words");

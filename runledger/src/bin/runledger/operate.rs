@@ -52,14 +52,14 @@ pub(crate) async fn adopt(db: &Db, json: bool) -> Said {
 }
 
 /// The overrides of a job under this name.
-async fn tuning(db: &Db, job: &str) -> Result<Option<JobOverrides>, runledger::ClientError> {
-    let all = db.tunings().await?;
-    Ok(all.into_iter().find(|tuned| tuned.job == job).map(|tuned| tuned.tuning))
+async fn overrides(db: &Db, job: &str) -> Result<Option<JobOverrides>, runledger::ClientError> {
+    let all = db.overrides().await?;
+    Ok(all.into_iter().find(|stored| stored.job == job).map(|stored| stored.overrides))
 }
 
 pub(crate) async fn disable(db: &Db, job: &str, why: &str, json: bool) -> Said {
-    let tuning = tuning(db, job).await?.unwrap_or_default();
-    db.set_overrides(job, tuning.disabled(why)).await?;
+    let overrides = overrides(db, job).await?.unwrap_or_default();
+    db.set_overrides(job, overrides.disabled(why)).await?;
     let sentence = format!(
         "job `{}` is disabled on every worker from its next heartbeat on: {}",
         shown(job),
@@ -69,11 +69,11 @@ pub(crate) async fn disable(db: &Db, job: &str, why: &str, json: bool) -> Said {
 }
 
 pub(crate) async fn enable(db: &Db, job: &str, json: bool) -> Said {
-    let tuning = tuning(db, job).await?.unwrap_or_default();
-    if tuning.why_disabled().is_none() {
+    let overrides = overrides(db, job).await?.unwrap_or_default();
+    if overrides.why_disabled().is_none() {
         return Err(not_disabled(db, job).await?.into());
     }
-    let rest = tuning.enabled();
+    let rest = overrides.enabled();
     if rest == JobOverrides::new() {
         db.clear_overrides(job).await?;
     } else {
@@ -84,8 +84,8 @@ pub(crate) async fn enable(db: &Db, job: &str, json: bool) -> Said {
 }
 
 async fn not_disabled(db: &Db, job: &str) -> Result<String, runledger::ClientError> {
-    let disabled = db.tunings().await?.into_iter().filter(|tuned| tuned.tuning.why_disabled().is_some());
-    let names: Vec<String> = disabled.map(|tuned| format!("`{}`", tuned.job)).collect();
+    let disabled = db.overrides().await?.into_iter().filter(|stored| stored.overrides.why_disabled().is_some());
+    let names: Vec<String> = disabled.map(|stored| format!("`{}`", stored.job)).collect();
     let which = if names.is_empty() { "no job".to_owned() } else { names.join(", ") };
     Ok(format!("job `{job}` is not disabled under this name; nothing was written; disabled is {which}"))
 }

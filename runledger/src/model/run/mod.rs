@@ -8,5 +8,5 @@ pub mod refusal;
 pub mod request;
 pub mod settle;
 pub mod state;
-pub mod tuning;
+pub mod overrides;
 pub mod version;

@@ -6,4 +6,4 @@ pub mod deadline;
 pub mod metrics;
 pub mod pause;
 pub mod resource;
-pub mod tuning;
+pub mod overrides;

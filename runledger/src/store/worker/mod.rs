@@ -51,7 +51,7 @@ pub(crate) struct HeartbeatReply {
     /// Whether a run has passed its deadline.
     pub(crate) deadlines_due: bool,
     /// Changes whenever an operator changes an override.
-    pub(crate) tunings: String,
+    pub(crate) overrides: String,
     /// Changes whenever an operator changes a configuration.
     pub(crate) configs: String,
     /// The database's clock.

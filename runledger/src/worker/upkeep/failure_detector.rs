@@ -41,7 +41,7 @@ pub(crate) struct FailureDetector {
     pub(crate) nets: PlannedNets,
     /// The hash of the overrides that the worker read last, from a heartbeat reply. `None`
     /// before the first reply: overrides that the worker read earlier may be older.
-    pub(crate) tunings: Option<String>,
+    pub(crate) overrides: Option<String>,
     /// Likewise for configurations.
     pub(crate) configs: Option<String>,
     /// The outages, by the name of the failing operation.
@@ -187,7 +187,7 @@ mod tests {
             incarnation: "1".to_owned(),
             timers_due: false,
             deadlines_due: false,
-            tunings: String::new(),
+            overrides: String::new(),
             configs: String::new(),
             now,
             heard: Instant::now(),

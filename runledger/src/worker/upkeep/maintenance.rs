@@ -33,7 +33,7 @@ use crate::store::attempt::settle::Settled;
 use crate::store::attempt::wait;
 use crate::store::error::spares_others;
 use crate::store::operator::cancel;
-use crate::store::operator::{config, tuning};
+use crate::store::operator::{config, overrides};
 use crate::store::places::has_repaired;
 use crate::store::session::failover::ServerEpoch;
 use crate::store::worker::cancel_requests::{CarriedOut, Requests};
@@ -217,9 +217,9 @@ impl Maintenance {
         if !reply.silent.is_empty() {
             self.mark_dead(&reply.silent, detector).await;
         }
-        let is_said_anew = detector.tunings.as_ref() != Some(&reply.tunings);
-        if is_said_anew && self.with(detector, "tunings", Self::read_tunings).await.is_some() {
-            detector.tunings = Some(reply.tunings);
+        let is_said_anew = detector.overrides.as_ref() != Some(&reply.overrides);
+        if is_said_anew && self.with(detector, "overrides", Self::read_overrides).await.is_some() {
+            detector.overrides = Some(reply.overrides);
             // An override may allow claims of a job again.
             self.wake.notify_one();
         }
@@ -519,8 +519,8 @@ impl Maintenance {
         }
     }
 
-    async fn read_tunings(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        self.registry.set_overrides(tuning::all(connection).await?);
+    async fn read_overrides(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        self.registry.set_overrides(overrides::all(connection).await?);
         Ok(())
     }
 

@@ -371,9 +371,9 @@ impl Caller {
     /// and clears the override, stores and deletes a configuration that no job uses, sets a
     /// resource to its default permits, and adopts a database that is not a copy.
     pub(super) async fn tuned(&self) {
-        let tuning = JobOverrides::new().max_attempts(2);
+        let overrides = JobOverrides::new().max_attempts(2);
         // Nothing checks the result, so any answer is acceptable.
-        let _ = tokio::time::timeout(PATIENCE, self.db.set_overrides("check.flaky", tuning)).await;
+        let _ = tokio::time::timeout(PATIENCE, self.db.set_overrides("check.flaky", overrides)).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.clear_overrides("check.flaky")).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.set_permits("account 0", 1)).await;
         let config = BTreeMap::from([("answer", 42)]);

@@ -8,9 +8,9 @@ use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::registry;
 use crate::model::run::name::{check_job_name, check_text, hint, is_reserved};
-use crate::model::run::tuning::JobOverrides;
+use crate::model::run::overrides::JobOverrides;
 use crate::model::run::version::parts;
-use crate::store::operator::tuning::{self, StoredOverrides};
+use crate::store::operator::overrides::{self, StoredOverrides};
 use crate::store::run::inspect::jobs_known;
 
 /// What [`Db::apply_overrides`] does with the overrides of jobs that it does not name.
@@ -44,8 +44,8 @@ impl Db {
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped call may still set the override. Repeating it is safe.
-    pub async fn set_overrides(&self, job: &str, tuning: JobOverrides) -> Result<(), ClientError> {
-        self.apply_overrides([(job, tuning)], SyncMode::Merge).await.map(drop)
+    pub async fn set_overrides(&self, job: &str, overrides: JobOverrides) -> Result<(), ClientError> {
+        self.apply_overrides([(job, overrides)], SyncMode::Merge).await.map(drop)
     }
 
     /// Sets the overrides of several jobs at once, for example from a settings file.
@@ -59,23 +59,23 @@ impl Db {
     /// twice.
     pub async fn apply_overrides<N: Into<String>>(
         &self,
-        tunings: impl IntoIterator<Item = (N, JobOverrides)>,
+        overrides: impl IntoIterator<Item = (N, JobOverrides)>,
         mode: SyncMode,
     ) -> Result<u64, ClientError> {
-        let tunings: Vec<(String, JobOverrides)> =
-            tunings.into_iter().map(|(job, tuning)| (job.into(), tuning)).collect();
+        let overrides: Vec<(String, JobOverrides)> =
+            overrides.into_iter().map(|(job, overrides)| (job.into(), overrides)).collect();
         let mut connection = connection(self.pool()).await?;
         let known = known_jobs(&mut connection).await?;
         let mut said = BTreeSet::new();
-        for (job, _) in &tunings {
+        for (job, _) in &overrides {
             check_known(job, &known)?;
             if !said.insert(job) {
                 let message =
-                    format!("the tunings name job `{job}` twice; nothing was written; say once what holds");
+                    format!("the overrides name job `{job}` twice; nothing was written; say once what holds");
                 return Err(ClientError::Config(message));
             }
         }
-        Ok(tuning::say(&mut connection, &tunings, mode == SyncMode::Replace).await?)
+        Ok(overrides::say(&mut connection, &overrides, mode == SyncMode::Replace).await?)
     }
 
     /// Clears the override of a job.
@@ -87,15 +87,15 @@ impl Db {
     /// The name contains a NUL character, or the database failed.
     pub async fn clear_overrides(&self, job: &str) -> Result<bool, ClientError> {
         check_text("job", job)?;
-        Ok(tuning::forget(&mut *connection(self.pool()).await?, job).await?)
+        Ok(overrides::forget(&mut *connection(self.pool()).await?, job).await?)
     }
 
     /// Returns the stored overrides, by job name. One query.
     ///
     /// # Errors
     /// A database error.
-    pub async fn tunings(&self) -> Result<Vec<StoredOverrides>, ClientError> {
-        Ok(tuning::all(&mut *connection(self.pool()).await?).await?)
+    pub async fn overrides(&self) -> Result<Vec<StoredOverrides>, ClientError> {
+        Ok(overrides::all(&mut *connection(self.pool()).await?).await?)
     }
 }
 

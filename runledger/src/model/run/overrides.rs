@@ -85,10 +85,10 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_job_stays_when_it_is_disabled_and_enabled_again() {
-        let tuning = JobOverrides::new().max_attempts(7).disabled("the bank\0 is away");
-        assert_eq!(tuning.why_disabled(), Some("the bank\u{fffd} is away"));
-        let tuning = tuning.enabled();
-        assert_eq!((tuning.why_disabled(), &tuning), (None, &JobOverrides::new().max_attempts(7)));
+        let overrides = JobOverrides::new().max_attempts(7).disabled("the bank\0 is away");
+        assert_eq!(overrides.why_disabled(), Some("the bank\u{fffd} is away"));
+        let overrides = overrides.enabled();
+        assert_eq!((overrides.why_disabled(), &overrides), (None, &JobOverrides::new().max_attempts(7)));
     }
 
     #[test]

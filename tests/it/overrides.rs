@@ -54,10 +54,10 @@ async fn no_run_of_a_disabled_job_is_claimed_by_any_worker_until_it_is_enabled_a
     }
     let info = waits.info().await.unwrap();
     assert_eq!((info.state, info.attempt), (RunState::Queued, 0));
-    let tuned = db.tunings().await.unwrap();
-    assert_eq!(tuned.len(), 1);
+    let stored = db.overrides().await.unwrap();
+    assert_eq!(stored.len(), 1);
     assert_eq!(
-        (tuned[0].job.as_str(), tuned[0].tuning.why_disabled()),
+        (stored[0].job.as_str(), stored[0].overrides.why_disabled()),
         ("pays", Some("the provider is down"))
     );
     assert!(db.clear_overrides("pays").await.unwrap());
@@ -133,11 +133,11 @@ async fn a_synchronisation_changes_what_differs_and_forgets_the_rest_only_where_
     assert_eq!(db.apply_overrides([("pays", two())], SyncMode::Merge).await.unwrap(), 1);
     assert_eq!(db.apply_overrides([("pays", two())], SyncMode::Merge).await.unwrap(), 0, "as it was");
     let of =
-        |jobs: Vec<runledger::StoredOverrides>| jobs.into_iter().map(|tuned| tuned.job).collect::<Vec<_>>();
-    assert_eq!(of(db.tunings().await.unwrap()), ["mails", "pays"]);
+        |jobs: Vec<runledger::StoredOverrides>| jobs.into_iter().map(|stored| stored.job).collect::<Vec<_>>();
+    assert_eq!(of(db.overrides().await.unwrap()), ["mails", "pays"]);
     assert_eq!(db.apply_overrides([("pays", two())], SyncMode::Replace).await.unwrap(), 1);
-    assert_eq!(of(db.tunings().await.unwrap()), ["pays"]);
-    assert_eq!(db.tunings().await.unwrap()[0].tuning, two());
+    assert_eq!(of(db.overrides().await.unwrap()), ["pays"]);
+    assert_eq!(db.overrides().await.unwrap()[0].overrides, two());
 
     let unknown = db
         .apply_overrides([("pays", JobOverrides::new()), ("pay", two())], SyncMode::Replace)
@@ -148,7 +148,7 @@ async fn a_synchronisation_changes_what_differs_and_forgets_the_rest_only_where_
     assert!(twice.to_string().contains("name job `pays` twice"), "{twice}");
     let of_ours = db.set_overrides("runledger.graph", two()).await.unwrap_err();
     assert!(matches!(of_ours, ClientError::UnknownJob { .. } | ClientError::Name(_)), "{of_ours}");
-    assert_eq!(of(db.tunings().await.unwrap()), ["pays"], "nothing was written");
+    assert_eq!(of(db.overrides().await.unwrap()), ["pays"], "nothing was written");
     assert_eq!(db.apply_overrides(Vec::<(String, JobOverrides)>::new(), SyncMode::Replace).await.unwrap(), 1);
-    assert_eq!(of(db.tunings().await.unwrap()), [""; 0]);
+    assert_eq!(of(db.overrides().await.unwrap()), [""; 0]);
 }

@@ -1,4 +1,4 @@
--- tunings: lists the overrides that operators set for jobs.
+-- overrides: lists the overrides that operators set for jobs.
 -- in:    none
 -- out:   job, disabled, max_attempts, timeout_ms, backoff_first_ms, backoff_cap_ms, changed_at
 -- locks: none
