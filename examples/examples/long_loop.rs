@@ -77,7 +77,7 @@ mod tests {
             .crash_everywhere(meter(0, readings, 0))
             .invariant(move |end| async move {
                 assert_eq!(*end.result()?, sum);
-                let published = RunHandle::of(meter, end.db(), end.run_id()).query::<u64>("sum").await?;
+                let published = RunHandle::attach(meter, end.db(), end.run_id()).query::<u64>("sum").await?;
                 assert_eq!(published, Some(sum));
                 Ok(())
             })

@@ -81,7 +81,7 @@ async fn main() -> Result<()> {
         let mut tx = db.begin().await?;
         let (order_id, run_id) = place(&mut tx, cents).await?;
         tx.commit().await?;
-        let run = RunHandle::of(checkout, &db, run_id);
+        let run = RunHandle::attach(checkout, &db, run_id);
         match run.result().await {
             Ok(receipt) => println!("order {order_id}: paid, {receipt}"),
             Err(error) => println!("order {order_id}: refused, {:?}", Error::from(error)),

@@ -66,10 +66,10 @@ async fn main() -> Result<()> {
     let mut tx = db.begin().await?;
     let ada = join(&mut tx, &db, "ada", counter.id()).await?;
     tx.commit().await?;
-    println!("{}", RunHandle::of(send_welcome, &db, ada).result().await?);
+    println!("{}", RunHandle::attach(send_welcome, &db, ada).result().await?);
 
     let bob = enrol("bob".to_owned(), counter.id()).enqueue(&db).await?.result().await?;
-    println!("{}", RunHandle::of(send_welcome, &db, bob).result().await?);
+    println!("{}", RunHandle::attach(send_welcome, &db, bob).result().await?);
     println!("counted: {}", counter.result().await?.join(", "));
     worker.stop().await;
     Ok(())

@@ -38,7 +38,7 @@ async fn trip(wf: &Wf, with_car: bool, confirmed_by_customer: bool) -> Result<Ve
         bookings.push(saga.run(book("car"), |booking| cancel(booking)).await?);
     }
     if !confirmed_by_customer {
-        saga.undo().await; // compensates too, because the code asks for it
+        saga.compensate().await; // compensates too, because the code asks for it
         return Ok(Vec::new());
     }
     Ok(bookings)

@@ -85,7 +85,7 @@ async fn server_log(db: &Db) -> Option<String> {
 /// Executes runs with the word in payloads of each kind, a fork and a rerun. Counts the word in the
 /// tables, in our log and in the server's log.
 async fn said(db: &Db, word: &str) -> [usize; 3] {
-    db.configure("tells", 1, &BTreeMap::from([("word", word)])).await.unwrap();
+    db.set_job_config("tells", 1, &BTreeMap::from([("word", word)])).await.unwrap();
     let worker = worker(db, jobs()).await;
     let well = run_everything(db, word, true).await;
     let badly = run_everything(db, word, false).await;

@@ -14,7 +14,7 @@ async fn gate_of_encrypted_graph_takes_no_plain_value() {
     let mut graph = Graph::new("sealed");
     graph.gate::<String>("gate");
     let handle = graph.enqueue(&encrypting).await.unwrap();
-    let plain = handle.on(&db);
+    let plain = handle.with_db(&db);
     for refused in
         [plain.gate("gate").complete("secret word").await, plain.gate("gate").fail("secret word").await]
     {
@@ -23,7 +23,7 @@ async fn gate_of_encrypted_graph_takes_no_plain_value() {
     }
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.decision").await, 0);
     let reads = db.clone().with_decoder(codec());
-    plain.on(&reads).gate("gate").complete("word").await.unwrap();
+    plain.with_db(&reads).gate("gate").complete("word").await.unwrap();
 }
 
 #[workflow]
@@ -52,7 +52,7 @@ async fn a_key_is_changed_while_a_workflow_waits_for_its_graph() {
     let second = worker(&db, jobs![tells_through_a_graph, tells]).await;
     let graph = scalar(&db, "select run_id from runledger.run where graph = 'telling'").await;
     db.graph::<String>(graph).gate("gate").complete(&true).await.unwrap();
-    assert_eq!(soon(handle.on(&db).result()).await.unwrap(), "xyz");
+    assert_eq!(soon(handle.with_db(&db).result()).await.unwrap(), "xyz");
     second.stop().await;
 }
 
@@ -67,7 +67,7 @@ async fn a_sealed_graph_shows_its_result_to_who_has_the_key_and_is_not_said_to_h
     let picture = handle.picture().await.unwrap();
     assert_eq!((picture.result.as_deref(), picture.nodes.len()), (Some("tells"), declared.nodes.len()));
     assert!(!picture.to_json().unwrap().contains("xyz"), "what nodes are given is not shown");
-    let without = handle.on(&db).picture().await.unwrap_err();
+    let without = handle.with_db(&db).picture().await.unwrap_err();
     assert!(matches!(without, ClientError::Unreadable { run_id, .. } if run_id == handle.id()), "{without}");
 }
 

@@ -48,7 +48,7 @@ async fn what_was_stored_before_the_codec_is_read_and_goes_on() {
     handle.signal("word", "abc").await.unwrap();
     let db = db.with_codec(codec());
     let worker = worker(&db, jobs()).await;
-    assert_eq!(soon(handle.on(&db).result()).await.unwrap(), "abc");
+    assert_eq!(soon(handle.with_db(&db).result()).await.unwrap(), "abc");
     let n_sealed = "select count(*) from runledger.step where output ->> '$sealed' is not null";
     assert!(scalar::<i64>(&db, n_sealed).await > 0, "what is written now is sealed");
     worker.stop().await;
@@ -64,7 +64,7 @@ async fn a_key_is_changed_while_runs_are_in_flight() {
     first.stop().await;
     let db = db.with_codec(AesGcm::new("2027", [2; 32]).with_previous_key("2026", [1; 32]));
     let second = worker(&db, jobs()).await;
-    let handle = handle.on(&db);
+    let handle = handle.with_db(&db);
     handle.signal("word", "abc").await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), "abc");
     let keys = "select array_agg(distinct split_part(output ->> '$sealed', ':', 1) order by split_part(output ->> '$sealed', ':', 1))
@@ -94,15 +94,19 @@ async fn a_run_whose_key_a_worker_does_not_have_is_parked_with_the_reason_and_go
         assert_eq!(failure.kind, FailureKind::Sealed);
         assert!(failure.to_string().contains(words), "{failure}");
         assert_eq!(blocked.attempt, 0, "no attempt is spent");
-        let error = handle.on(&other).result().await.unwrap_err();
+        let error = handle.with_db(&other).result().await.unwrap_err();
         assert!(matches!(error, ClientError::RunBlocked { .. }), "{error}");
         blind.stop().await;
         let seeing = worker(&sealed, jobs()).await;
         handle.resume().await.unwrap();
         assert_eq!(soon(handle.result()).await.unwrap(), "abc");
-        let error = handle.on(&other).result().await.unwrap_err();
+        let error = handle.with_db(&other).result().await.unwrap_err();
         assert!(matches!(error, ClientError::Unreadable { .. }), "{error}");
-        assert_eq!(handle.on(&other).attempts().await.unwrap().len(), 3, "who looks sees what can be seen");
+        assert_eq!(
+            handle.with_db(&other).attempts().await.unwrap().len(),
+            3,
+            "who looks sees what can be seen"
+        );
         seeing.stop().await;
     }
 }
@@ -114,14 +118,14 @@ async fn a_signal_whose_key_a_worker_does_not_have_is_left_and_taken_with_the_ke
     let sealed = db.clone().with_codec(codec());
     let blind = worker(&db, jobs()).await;
     let handle = waits().enqueue(&db).await.unwrap();
-    handle.on(&sealed).signal("word", "abc").await.unwrap();
+    handle.with_db(&sealed).signal("word", "abc").await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal where taken_by is null").await, 1);
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.step").await, 0);
     blind.stop().await;
     let seeing = worker(&sealed, jobs()).await;
     handle.resume().await.unwrap();
-    assert_eq!(soon(handle.on(&sealed).result()).await.unwrap(), "abc");
+    assert_eq!(soon(handle.with_db(&sealed).result()).await.unwrap(), "abc");
     seeing.stop().await;
 }
 
@@ -162,7 +166,7 @@ async fn two_sealed_payloads_that_have_changed_places_do_not_open() {
         let second = worker(&db, jobs![tells_twice, tells]).await;
         if swap.contains("outcome") {
             let id: uuid::Uuid = scalar(&db, "select min(run_id::text)::uuid from runledger.outcome").await;
-            let error = RunHandle::of(tells, &db, id).result().await.unwrap_err();
+            let error = RunHandle::attach(tells, &db, id).result().await.unwrap_err();
             let ClientError::Unreadable { source: PayloadError::Open { source, .. }, .. } = error else {
                 panic!("{error:?}")
             };

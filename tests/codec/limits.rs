@@ -183,11 +183,11 @@ async fn a_configuration_may_have_its_limit_and_is_refused_beyond() {
     for sealed in [false, true] {
         let Fixture { db, database: _database } = limited(sealed).await;
         let object = |bytes: usize| BTreeMap::from([("text", text(bytes - "{\"text\":}".len()))]);
-        db.configure("takes", 1, &object(LIMIT)).await.unwrap();
-        let error = db.configure("takes", 1, &object(LIMIT + 1)).await.unwrap_err();
+        db.set_job_config("takes", 1, &object(LIMIT)).await.unwrap();
+        let error = db.set_job_config("takes", 1, &object(LIMIT + 1)).await.unwrap_err();
         let ClientError::EncodeConfig { source, .. } = &error else { panic!("{error:?}") };
         assert!(of_too_large(&source.to_string(), "the configuration of job `takes`"), "{source}");
-        let stored = db.configs().await.unwrap();
+        let stored = db.job_configs().await.unwrap();
         assert_eq!(stored[0].value::<BTreeMap<String, String>>().unwrap()["text"].len(), LIMIT - 11);
     }
 }

@@ -79,7 +79,7 @@ async fn sealed_progress_is_kept_by_a_revived_job() {
 async fn turns_back(wf: &Wf, word: String) -> Result<String> {
     let saga = wf.saga();
     let told = saga.run(tells(word.clone()), |told| untells(told.clone())).await?;
-    saga.undo().await;
+    saga.compensate().await;
     wf.run(may_fail(told)).await?;
     saga_of_a_fork(wf, word).await
 }
@@ -89,7 +89,7 @@ async fn saga_of_a_fork(wf: &Wf, word: String) -> Result<String> {
     let saga = wf.saga();
     let told = saga.run(tells(word).key("kept"), |told| untells(told.clone())).await?;
     if wf.run(is_switched_on()).await? {
-        saga.undo().await;
+        saga.compensate().await;
     }
     Ok(told)
 }
@@ -145,7 +145,7 @@ async fn a_program_without_the_codec_is_refused_another_go_and_nothing_is_made()
     let worker = worker(&sealed, jobs()).await;
     let handle = tells("abc".into()).enqueue(&sealed).await.unwrap();
     soon(handle.result()).await.unwrap();
-    let error = handle.on(&db).rerun().await.unwrap_err();
+    let error = handle.with_db(&db).rerun().await.unwrap_err();
     assert!(matches!(error, ClientError::Unreadable { .. }), "{error}");
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 1);
     let again = handle.rerun().await.unwrap();

@@ -42,8 +42,8 @@ async fn a_keyed_signal_is_recognised_under_a_codec() {
     let Fixture { db, database: _database } = sealed().await;
     let handle = waits().enqueue(&db).await.unwrap();
     let signal = |word: &str| handle.signal("word", word).idempotency_key("one");
-    assert_eq!(signal("hunter2").await.unwrap(), SignalReceipt::Now);
-    assert_eq!(signal("hunter2").await.unwrap(), SignalReceipt::Before);
+    assert_eq!(signal("hunter2").await.unwrap(), SignalReceipt::Sent);
+    assert_eq!(signal("hunter2").await.unwrap(), SignalReceipt::AlreadySent);
     let error = signal("hunter3").await.unwrap_err();
     assert!(matches!(error, ClientError::SignalConflict { .. }), "{error}");
     assert!(!format!("{error} {error:?}").contains("hunter"));

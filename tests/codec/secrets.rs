@@ -60,17 +60,17 @@ async fn logs_in_as_configured(#[inject] context: &Context) -> Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configured_secret_is_stored_sealed_and_what_a_worker_cannot_open_is_asked_for_again() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let error = db.configure("logs_in_as_configured", 1, &login()).await.unwrap_err();
+    let error = db.set_job_config("logs_in_as_configured", 1, &login()).await.unwrap_err();
     let ClientError::EncodeConfig { source: PayloadError::SecretWithoutCodec { what }, .. } = &error else {
         panic!("{error:?}")
     };
     assert_eq!(what, "the configuration of job `logs_in_as_configured`");
-    assert!(db.configs().await.unwrap().is_empty());
+    assert!(db.job_configs().await.unwrap().is_empty());
 
     let sealed = db.clone().with_codec(crate::words::codec());
-    sealed.configure("logs_in_as_configured", 1, &login()).await.unwrap();
-    assert!(db.configs().await.unwrap()[0].config.starts_with("{\"$sealed\""));
-    assert_eq!(sealed.configs().await.unwrap()[0].value::<Login>().unwrap().token.expose(), "hunter2");
+    sealed.set_job_config("logs_in_as_configured", 1, &login()).await.unwrap();
+    assert!(db.job_configs().await.unwrap()[0].config.starts_with("{\"$sealed\""));
+    assert_eq!(sealed.job_configs().await.unwrap()[0].value::<Login>().unwrap().token.expose(), "hunter2");
     let without = worker(&db, jobs![logs_in_as_configured]).await;
     let handle = logs_in_as_configured().enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.attempt > 1).await;
@@ -79,7 +79,7 @@ async fn a_configured_secret_is_stored_sealed_and_what_a_worker_cannot_open_is_a
     assert!(said.contains("cannot be read") && said.contains("this program has no codec"), "{said}");
     without.stop().await;
     let with = worker(&sealed, jobs![logs_in_as_configured]).await;
-    assert_eq!(soon(handle.on(&sealed).result()).await.unwrap(), "hunter2");
+    assert_eq!(soon(handle.with_db(&sealed).result()).await.unwrap(), "hunter2");
     with.stop().await;
 }
 
@@ -144,7 +144,7 @@ async fn a_secret_of_another_type_is_told_without_its_value() {
     let run = AnyCall::by_name("reads", &serde_json::json!({ "token": "hunter2" }));
     let id = runledger::enqueue_all([run], &db).await.unwrap()[0].run_id;
     let worker = worker(&db, jobs![reads]).await;
-    let error = soon(RunHandle::of(reads, &db, id).result()).await.unwrap_err();
+    let error = soon(RunHandle::attach(reads, &db, id).result()).await.unwrap_err();
     let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
     assert!(failure.to_string().contains("a secret of another type"), "{failure}");
     assert!(!failure.to_string().contains("hunter2"), "{failure}");

@@ -64,7 +64,7 @@ async fn nodes_can_be_appended_while_a_named_window_is_open_and_the_same_mutatio
     assert!(handle.extend_from("more files").append("2", batch("second")).await.unwrap().created);
     // The node is ready from the start: its dependencies have ended.
     assert_eq!(output(&db, &node(&handle, "add").await).await, "11");
-    assert_eq!(node(&handle, "after all, second").await.n_needs, 1);
+    assert_eq!(node(&handle, "after all, second").await.n_live_dependencies, 1);
     assert!(!handle.extend_from("more files").append("2", batch("second")).await.unwrap().created);
     let error = handle.extend_from("more files").append("2", batch("third")).await.unwrap_err();
     let ClientError::AdditionConflict { difference, .. } = &error else { panic!("{error}") };

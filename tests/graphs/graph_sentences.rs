@@ -47,7 +47,10 @@ async fn roots_start_at_submission_and_a_node_starts_exactly_once_when_its_last_
     }
     for (door, n_needs) in [(0, 1), (1, 0)] {
         let before = node(&handle, "joins").await;
-        assert_eq!((before.state, before.attempt, before.n_needs), (RunState::Waiting, 0, n_needs + 1));
+        assert_eq!(
+            (before.state, before.attempt, before.n_live_dependencies),
+            (RunState::Waiting, 0, n_needs + 1)
+        );
         DOORS[door].add_permits(1);
         until(&db, roots[door].run_id, |info| info.state == RunState::Completed).await;
     }

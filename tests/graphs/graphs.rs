@@ -87,7 +87,7 @@ async fn outputs_flow_along_edges_and_the_result_node_gives_the_result() {
     let nodes = handle.nodes().await.unwrap();
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["add", "add#2", "add#3", "extract[eu]", "extract[us]", "sum", "sum#2"]);
-    assert_eq!(named(&nodes, "add").needs, ["extract[eu]", "extract[us]"]);
+    assert_eq!(named(&nodes, "add").dependencies, ["extract[eu]", "extract[us]"]);
     assert!(nodes.iter().all(|node| node.state == RunState::Completed && node.attempt == 1), "{nodes:?}");
     assert_eq!(handle.graph_state().await.unwrap(), GraphState::Completed);
     let left: i64 = scalar(&db, "select count(*) from runledger.pending").await;
@@ -167,7 +167,7 @@ async fn completing_a_gate_twice_identically_is_accepted_and_a_different_outcome
     assert_eq!(handle.graph_state().await.unwrap(), GraphState::Waiting, "only for the outside");
 
     let early = handle.gate("second").complete(&true).await.unwrap_err();
-    assert!(matches!(&early, ClientError::GateNotOpen { n_needs: 1, .. }), "{early}");
+    assert!(matches!(&early, ClientError::GateNotOpen { n_live_dependencies: 1, .. }), "{early}");
     let absent = handle.gate("secnd").complete(&true).await.unwrap_err().to_string();
     assert!(absent.contains("has no gate `secnd`; did you mean `second`?"), "{absent}");
     let job = handle.gate("add").complete(&true).await.unwrap_err();
@@ -258,7 +258,7 @@ async fn cancelling_a_node_decides_about_those_that_need_it() {
     let told = graph.then(tells, (node.on_any_outcome(),));
     let handle = graph.result(told).enqueue(&db).await.unwrap();
     let id = named(&handle.nodes().await.unwrap(), "add").run_id;
-    runledger::RunHandle::of(add, &db, id).cancel("not this one").await.unwrap();
+    runledger::RunHandle::attach(add, &db, id).cancel("not this one").await.unwrap();
     let nodes = handle.nodes().await.unwrap();
     assert_eq!(named(&nodes, "add#2").state, RunState::Cancelled);
     assert_eq!(named(&nodes, "tells").state, RunState::Queued);
@@ -319,7 +319,7 @@ async fn a_graph_in_the_callers_transaction_is_there_if_that_commits() {
     let handle = graph().enqueue(&mut tx).await.unwrap();
     tx.commit().await.unwrap();
     let worker = worker(&db, all()).await;
-    assert_eq!(soon(handle.on(&db).result()).await.unwrap(), 1);
+    assert_eq!(soon(handle.with_db(&db).result()).await.unwrap(), 1);
     worker.stop().await;
 }
 
@@ -366,7 +366,7 @@ async fn what_a_run_can_do_by_itself_and_a_part_of_a_graph_cannot_is_refused_wit
     let two = graph.then(add, (one, value(1)));
     let handle = graph.result(two).enqueue(&db).await.unwrap();
     let id = named(&handle.nodes().await.unwrap(), "add").run_id;
-    let node = runledger::RunHandle::of(add, &db, id);
+    let node = runledger::RunHandle::attach(add, &db, id);
     let waits = node.pause("later").await.unwrap_err();
     let of_graph = handle.pause("later").await.unwrap_err();
     for (error, run_id) in [(waits, id), (of_graph, handle.id())] {
@@ -374,7 +374,7 @@ async fn what_a_run_can_do_by_itself_and_a_part_of_a_graph_cannot_is_refused_wit
         assert!(error.to_string().contains("pause nodes that are queued or running"), "{error}");
     }
     let first =
-        runledger::RunHandle::of(extract, &db, named(&handle.nodes().await.unwrap(), "extract").run_id);
+        runledger::RunHandle::attach(extract, &db, named(&handle.nodes().await.unwrap(), "extract").run_id);
     first.pause("later").await.unwrap();
     let worker = worker(&db, all()).await;
     first.resume().await.unwrap();
@@ -476,7 +476,7 @@ async fn a_workflow_that_is_a_node_is_verified_and_exported_with_what_other_node
     until(&db, run, |info| info.state == RunState::Waiting && !info.awaited_signals.is_empty()).await;
     let verified = App::new(db.clone()).with(jobs![extract, add, doubles]).verify().await.unwrap();
     assert!(verified.is_ok(), "{verified}");
-    let history = runledger::RunHandle::of(doubles, &db, run).export().await.unwrap();
+    let history = runledger::RunHandle::attach(doubles, &db, run).export().await.unwrap();
     let text = history.to_json().unwrap();
     assert!(text.contains("\"n\""), "{text}");
     db.signal(run, "go", &()).await.unwrap();

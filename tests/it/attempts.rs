@@ -250,7 +250,7 @@ async fn the_failed_tries_of_a_step_can_be_read_afterwards() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_result_of_a_run_that_does_not_exist_says_so() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let nobody = RunHandle::of(attempts_never, &db, Uuid::now_v7());
+    let nobody = RunHandle::attach(attempts_never, &db, Uuid::now_v7());
     assert!(matches!(nobody.result().await, Err(ClientError::NoSuchRun { .. })));
     assert!(nobody.attempts().await.unwrap().is_empty());
 }

@@ -229,7 +229,7 @@ async fn a_cancelled_run_that_does_not_yield_is_ended_without_its_body() {
     let begun =
         async || sqlx::query_scalar::<_, uuid::Uuid>(blocked).fetch_optional(db.pool()).await.unwrap();
     let run_id = eventually(begun, Option::is_some).await.unwrap();
-    let child = RunHandle::of(blocks_through_its_cancel, &db, run_id);
+    let child = RunHandle::attach(blocks_through_its_cancel, &db, run_id);
     child.cancel("too long").await.unwrap();
     let info = until(&db, run_id, |info| info.state == RunState::Cancelled).await;
     assert!(info.error.unwrap().message.ends_with("too long"));

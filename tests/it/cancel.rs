@@ -36,7 +36,9 @@ async fn cancel_and_drop_halfway(fixture: &Fixture, run_id: Uuid) {
     let there = Db::connect(proxy.url()).await.unwrap();
     proxy.arm("-- cancel_below:", Fault::Strand);
     let cancel =
-        tokio::spawn(async move { RunHandle::of(grandparent, &there, run_id).cancel("half of it").await });
+        tokio::spawn(
+            async move { RunHandle::attach(grandparent, &there, run_id).cancel("half of it").await },
+        );
     until(&fixture.db, run_id, |info| info.state == RunState::Cancelled).await;
     cancel.abort();
     assert!(cancel.await.unwrap_err().is_cancelled());

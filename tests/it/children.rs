@@ -216,7 +216,7 @@ async fn a_cancelled_child_wakes_its_parent_with_the_reason() {
     let worker = worker(&db, jobs![parent_of_a_sleeper, child_that_sleeps]).await;
     let handle = parent_of_a_sleeper().enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
-    let child = runledger::RunHandle::of(child_that_sleeps, &db, child_of(&db, handle.id()).await);
+    let child = runledger::RunHandle::attach(child_that_sleeps, &db, child_of(&db, handle.id()).await);
     until(&db, child.id(), |info| info.cause.as_deref() == Some("slept")).await;
     assert_eq!(child.cancel("no time").await.unwrap(), Cancelled::Now);
     let text = soon(handle.result()).await.unwrap();

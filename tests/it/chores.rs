@@ -344,7 +344,7 @@ async fn locked_run_that_cannot_be_woken_does_not_stop_others() {
     let children: Vec<Uuid> =
         scalar(&db, "select array(select run_id from runledger.run where parent_id is not null)").await;
     for child in children {
-        RunHandle::of(chore_waits, &db, child).signal("ping", &1_u64).send(&db).await.unwrap();
+        RunHandle::attach(chore_waits, &db, child).signal("ping", &1_u64).send(&db).await.unwrap();
     }
     eventually(async || scalar::<i64>(&db, "select count(*) from runledger.outcome").await, |n| *n == 3)
         .await;
@@ -480,7 +480,8 @@ async fn cancel_reads_the_children_of_a_run_in_pages() {
 
     let proxy = Proxy::start(database.url()).await.unwrap();
     let through = Db::connect(proxy.url()).await.unwrap();
-    let cancelled = RunHandle::of(chore_of_an_hour, &through, parent.id()).cancel("no more").await.unwrap();
+    let cancelled =
+        RunHandle::attach(chore_of_an_hour, &through, parent.id()).cancel("no more").await.unwrap();
     assert_eq!(cancelled, Cancelled::Now);
     assert_eq!(db.run(last).await.unwrap().state, RunState::Cancelled);
     assert_eq!(proxy.count("-- cancel_below"), 6, "10,001 children in pages of 2,000");

@@ -293,7 +293,7 @@ async fn five_claimers_on_five_runs_get_five() {
     let runs = enqueue_all((0..5).map(|_| claim_meets_the_others()), &db).await.unwrap();
     let mut took_part = HashSet::new();
     for run in &runs {
-        let run = RunHandle::of(claim_meets_the_others, &db, run.run_id);
+        let run = RunHandle::attach(claim_meets_the_others, &db, run.run_id);
         run.result_within(PATIENCE).await.unwrap();
         took_part.extend(run.attempts().await.unwrap().iter().map(|attempt| attempt.worker_id));
     }
@@ -376,7 +376,7 @@ async fn freed_capacity_is_refilled_at_once_and_not_at_the_next_poll() {
         gauge.door.add_permits(1);
     }
     for run in &runs {
-        RunHandle::of(claim_gauged, &db, run.run_id).result_within(PATIENCE).await.unwrap();
+        RunHandle::attach(claim_gauged, &db, run.run_id).result_within(PATIENCE).await.unwrap();
     }
     worker.stop().await;
 }
@@ -398,7 +398,7 @@ async fn runs_that_cannot_be_claimed_together_are_claimed_one_by_one() {
     let runs = enqueue_all((0..20).map(claim_logged), &db).await.unwrap();
     let worker = App::new(db.clone()).with(jobs![claim_logged]).provide(log.clone()).start().await.unwrap();
     for run in runs {
-        soon(RunHandle::of(claim_logged, &db, run.run_id).result()).await.unwrap();
+        soon(RunHandle::attach(claim_logged, &db, run.run_id).result()).await.unwrap();
     }
     assert_eq!(log.numbers().len(), 20);
     worker.stop().await;

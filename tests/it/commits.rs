@@ -97,10 +97,10 @@ async fn leave(left: Left, is_refused: bool) -> (RunState, i64, i64) {
     eventually(async || scalar::<i64>(&db, HELD_UP).await, |n| *n == 1).await;
     match left {
         Left::CancelledJob => {
-            RunHandle::of(slowly_enters, &db, run_id).cancel("not needed").await.unwrap();
+            RunHandle::attach(slowly_enters, &db, run_id).cancel("not needed").await.unwrap();
         }
         Left::CancelledStep { .. } => {
-            RunHandle::of(enters_in_a_step, &db, run_id).cancel("not needed").await.unwrap();
+            RunHandle::attach(enters_in_a_step, &db, run_id).cancel("not needed").await.unwrap();
         }
         Left::DroppedStep { .. } => LEAVES.add_permits(1),
     }

@@ -42,37 +42,37 @@ async fn a_change_takes_effect_on_a_worker_that_runs_on_and_before_the_first_cla
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs_on = worker(&db, jobs![pays_at]).await;
     assert_eq!(given(&db).await, (None, None));
-    assert!(db.configure("pays_at", 1, &Rate { per_second: 5 }).await.unwrap());
+    assert!(db.set_job_config("pays_at", 1, &Rate { per_second: 5 }).await.unwrap());
     eventually(async || given(&db).await.0, |rate| *rate == Some(Rate { per_second: 5 })).await;
-    assert!(!db.configure("pays_at", 1, &Rate { per_second: 5 }).await.unwrap(), "as it was");
+    assert!(!db.set_job_config("pays_at", 1, &Rate { per_second: 5 }).await.unwrap(), "as it was");
     execute(&db, r#"update runledger.config set config = '{"per_second": 6}'"#).await;
     eventually(async || given(&db).await.0, |rate| *rate == Some(Rate { per_second: 6 })).await;
     runs_on.stop().await;
 
-    assert!(db.configure("pays_at", 1, &Rate { per_second: 7 }).await.unwrap());
+    assert!(db.set_job_config("pays_at", 1, &Rate { per_second: 7 }).await.unwrap());
     let waits = pays_at().enqueue(&db).await.unwrap();
     let starts = worker(&db, jobs![pays_at]).await;
     assert_eq!(soon(waits.result()).await.unwrap(), (Some(Rate { per_second: 7 }), None));
-    assert!(db.unconfigure("pays_at", 1).await.unwrap());
+    assert!(db.delete_job_config("pays_at", 1).await.unwrap());
     eventually(async || given(&db).await.0, Option::is_none).await;
-    assert!(!db.unconfigure("pays_at", 1).await.unwrap(), "nothing is stored any more");
+    assert!(!db.delete_job_config("pays_at", 1).await.unwrap(), "nothing is stored any more");
     starts.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_versions_of_the_form_stand_side_by_side_under_any_name_of_the_job() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    db.configure("paid", 1, &Rate { per_second: 5 }).await.unwrap();
-    db.configure("pays_at", 2, &rates(9)).await.unwrap();
+    db.set_job_config("paid", 1, &Rate { per_second: 5 }).await.unwrap();
+    db.set_job_config("pays_at", 2, &rates(9)).await.unwrap();
     let worker = worker(&db, jobs![pays_at]).await;
     assert_eq!(given(&db).await, (Some(Rate { per_second: 5 }), Some(rates(9))));
     // The present name of the job takes precedence.
-    db.configure("pays_at", 1, &Rate { per_second: 6 }).await.unwrap();
+    db.set_job_config("pays_at", 1, &Rate { per_second: 6 }).await.unwrap();
     eventually(async || given(&db).await, |given| given.0 == Some(Rate { per_second: 6 })).await;
-    assert!(db.unconfigure("pays_at", 2).await.unwrap());
+    assert!(db.delete_job_config("pays_at", 2).await.unwrap());
     eventually(async || given(&db).await, |given| given.1.is_none()).await;
 
-    let stored = db.configs().await.unwrap();
+    let stored = db.job_configs().await.unwrap();
     let [of_old_name, of_name] = &stored[..] else { panic!("{stored:?}") };
     let shown = |config: &JobConfig| (config.job.clone(), config.version, config.config.clone());
     assert_eq!(shown(of_old_name), ("paid".to_owned(), 1, r#"{"per_second":5}"#.to_owned()));
@@ -94,7 +94,7 @@ async fn pays_when_configured(#[inject] context: &Context) -> Result<u32> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configuration_that_does_not_fit_fails_the_attempt_with_its_path_and_the_next_may_have_another() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    db.configure("pays_when_configured", 1, &rates(9)).await.unwrap();
+    db.set_job_config("pays_when_configured", 1, &rates(9)).await.unwrap();
     let worker = worker(&db, jobs![pays_when_configured]).await;
     let run = pays_when_configured().enqueue(&db).await.unwrap();
     until(&db, run.id(), |info| info.attempt > 1).await;
@@ -110,7 +110,7 @@ async fn a_configuration_that_does_not_fit_fails_the_attempt_with_its_path_and_t
         "{failure}"
     );
     assert!(failure.causes.iter().any(|cause| cause.contains("$.per_second")), "{failure}");
-    db.configure("pays_when_configured", 1, &Rate { per_second: 5 }).await.unwrap();
+    db.set_job_config("pays_when_configured", 1, &Rate { per_second: 5 }).await.unwrap();
     assert_eq!(soon(run.result()).await.unwrap(), 5, "it is no reason to fail for good");
     worker.stop().await;
 }
@@ -132,11 +132,11 @@ async fn asks_twice(waits: bool, #[inject] context: &Context) -> Result<(Option<
 async fn an_attempt_is_given_the_same_from_its_begin_to_its_end() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let [old, new] = [5, 6].map(|per_second| Rate { per_second });
-    db.configure("asks_twice", 1, &old).await.unwrap();
+    db.set_job_config("asks_twice", 1, &old).await.unwrap();
     let worker = worker(&db, jobs![asks_twice]).await;
     let slow = asks_twice(true).enqueue(&db).await.unwrap();
     soon(BEGUN.acquire()).await.unwrap().forget();
-    db.configure("asks_twice", 1, &new).await.unwrap();
+    db.set_job_config("asks_twice", 1, &new).await.unwrap();
     let ask = async || soon(asks_twice(false).enqueue(&db).await.unwrap().result()).await.unwrap();
     eventually(ask, |given| *given == (Some(new.clone()), Some(new.clone()))).await;
     MAY_END.add_permits(1);
@@ -154,12 +154,12 @@ async fn pays_in_steps(wf: &Wf, #[inject] context: &Context) -> Result<(u32, Opt
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_is_given_the_configuration_of_the_job_that_it_calls_and_another_try_what_holds_then() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    db.configure("pays_in_steps", 1, &BTreeMap::from([("own", 8)])).await.unwrap();
+    db.set_job_config("pays_in_steps", 1, &BTreeMap::from([("own", 8)])).await.unwrap();
     let worker = worker(&db, jobs![pays_in_steps, pays_when_configured]).await;
     let run = pays_in_steps().enqueue(&db).await.unwrap();
     let failed = async || run.attempts().await.unwrap().len();
     eventually(failed, |n_failed| *n_failed > 0).await;
-    db.configure("pays_when_configured", 1, &Rate { per_second: 5 }).await.unwrap();
+    db.set_job_config("pays_when_configured", 1, &Rate { per_second: 5 }).await.unwrap();
     assert_eq!(soon(run.result()).await.unwrap(), (5, Some(8)));
     assert_eq!(run.info().await.unwrap().attempt, 1, "one attempt of the run, and several tries of its step");
     worker.stop().await;
@@ -189,21 +189,21 @@ async fn a_workflow_that_asks_between_its_steps_fails_at_once_and_is_found_befor
 #[tokio::test]
 async fn what_no_job_could_read_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let unknown = db.configure("pays_att", 1, &Rate { per_second: 5 }).await.unwrap_err();
+    let unknown = db.set_job_config("pays_att", 1, &Rate { per_second: 5 }).await.unwrap_err();
     assert!(unknown.to_string().contains("did you mean `pays_at`"), "{unknown}");
-    let of_ours = db.configure("runledger.graph", 1, &Rate { per_second: 5 }).await.unwrap_err();
+    let of_ours = db.set_job_config("runledger.graph", 1, &Rate { per_second: 5 }).await.unwrap_err();
     assert!(matches!(of_ours, ClientError::UnknownJob { .. } | ClientError::Name(_)), "{of_ours}");
     for version in [0, u32::MAX] {
-        let refused = db.configure("pays_at", version, &Rate { per_second: 5 }).await.unwrap_err();
+        let refused = db.set_job_config("pays_at", version, &Rate { per_second: 5 }).await.unwrap_err();
         assert!(refused.to_string().contains(&format!("cannot have version {version}")), "{refused}");
     }
-    let number = db.configure("pays_at", 1, &5).await.unwrap_err();
+    let number = db.set_job_config("pays_at", 1, &5).await.unwrap_err();
     assert!(number.to_string().contains("is not a JSON object"), "{number}");
-    let lossy = db.configure("pays_at", 1, &BTreeMap::from([("rate", f64::NAN)])).await.unwrap_err();
+    let lossy = db.set_job_config("pays_at", 1, &BTreeMap::from([("rate", f64::NAN)])).await.unwrap_err();
     assert!(
         matches!(&lossy, ClientError::EncodeConfig { job, version: 1, .. } if job == "pays_at"),
         "{lossy}"
     );
-    assert!(db.configs().await.unwrap().is_empty(), "nothing was written");
-    assert!(!db.unconfigure("pays_at", u32::MAX).await.unwrap());
+    assert!(db.job_configs().await.unwrap().is_empty(), "nothing was written");
+    assert!(!db.delete_job_config("pays_at", u32::MAX).await.unwrap());
 }

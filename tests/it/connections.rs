@@ -135,7 +135,7 @@ async fn transactional_bodies_leave_connections_of_the_pool_to_others() {
     }
     gate.add_permits(held.len());
     for run in held {
-        RunHandle::of(connections_held, &db, run.run_id).result_within(PATIENCE).await.unwrap();
+        RunHandle::attach(connections_held, &db, run.run_id).result_within(PATIENCE).await.unwrap();
     }
     worker.stop().await;
 }

@@ -52,7 +52,7 @@ async fn a_retry_after_an_ambiguous_commit_is_a_no_op_and_the_run_is_still_told_
     let run = greet().enqueue(&far).await.unwrap();
     assert_eq!((proxy.n_faults(), n_runs(&db).await), (1, 1));
     assert!(run.created());
-    assert_eq!(run.on(&db).state().await.unwrap(), RunState::Queued);
+    assert_eq!(run.with_db(&db).state().await.unwrap(), RunState::Queued);
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn a_callers_transaction_that_commits_leaves_the_run() {
     assert_eq!(n_runs(&db).await, 0);
     tx.commit().await.unwrap();
     assert!(matches!(run.state().await, Err(ClientError::Detached { .. })));
-    assert_eq!(run.on(&db).state().await.unwrap(), RunState::Queued);
+    assert_eq!(run.with_db(&db).state().await.unwrap(), RunState::Queued);
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn a_submission_needs_only_a_connection() {
     let run = greet().enqueue(&mut connection).await.unwrap();
     connection.close().await.unwrap();
     assert!(db.workers().await.unwrap().is_empty());
-    assert_eq!(run.on(&db).state().await.unwrap(), RunState::Queued);
+    assert_eq!(run.with_db(&db).state().await.unwrap(), RunState::Queued);
 }
 
 #[tokio::test]
@@ -322,7 +322,7 @@ async fn a_call_by_name_runs_like_a_typed_one() {
     let call = AnyCall::by_name("enqueue_greet", &json!({"name": "ada"}));
     let run = enqueue_all([call], &db).await.unwrap()[0].run_id;
     let worker = App::new(db.clone()).with(jobs![enqueue_greet]).start().await.unwrap();
-    let run = RunHandle::of(enqueue_greet, &db, run);
+    let run = RunHandle::attach(enqueue_greet, &db, run);
     assert_eq!(run.result_within(PATIENCE).await.unwrap(), "hello ada");
     worker.stop().await;
 }

@@ -301,7 +301,7 @@ async fn a_worker_that_was_declared_dead_drops_its_attempts_and_another_attempt_
     let buried = worker.id();
     let bury = "update runledger.worker set state = 'dead', died_at = clock_timestamp(), died_why = 'a test' where worker_id = $1";
     sqlx::query(bury).bind(buried).execute(scene.fixture.db.pool()).await.unwrap();
-    let run = RunHandle::of(fence_counts_entries, &scene.fixture.db, scene.run_id);
+    let run = RunHandle::attach(fence_counts_entries, &scene.fixture.db, scene.run_id);
     // The first body is never let through. Only dropping it lets the worker start the run again.
     assert_eq!(run.result_within(PATIENCE).await.unwrap(), 2);
     assert_ne!(run.info().await.unwrap().worker_id, Some(buried));

@@ -43,7 +43,7 @@ async fn deadlines_are_kept_while_more_locked_runs_than_one_look_takes_are_overd
     let locked = enqueue_all(calls, &db).await.unwrap();
     let free = waits_for_ping().delay(LONG).deadline(LONG).enqueue(&db).await.unwrap();
     let locked: Vec<_> =
-        locked.into_iter().map(|run| RunHandle::of(waits_for_ping, &db, run.run_id)).collect();
+        locked.into_iter().map(|run| RunHandle::attach(waits_for_ping, &db, run.run_id)).collect();
     let tx = signals(&db, &locked.iter().collect::<Vec<_>>()).await;
     let in_order = "update runledger.deadline set deadline_at = now() - interval '1 s' where run_id <> $1";
     sqlx::query(in_order).bind(free.id()).execute(db.pool()).await.unwrap();
@@ -120,7 +120,7 @@ async fn worker_that_waits_for_a_locked_run_leaves_connections_of_its_pool_to_ot
     let worker = worker(&shared, jobs![waits_for_one, waits_for_ping]).await;
     let parent = waits_for_one().enqueue(&db).await.unwrap();
     until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
-    let child = RunHandle::of(waits_for_ping, &db, child_of(&db, parent.id()).await);
+    let child = RunHandle::attach(waits_for_ping, &db, child_of(&db, parent.id()).await);
     until(&db, child.id(), |info| info.state == RunState::Waiting).await;
     let tx = signals(&db, &[&parent]).await;
     child.signal("ping", &1).await.unwrap();
@@ -234,7 +234,7 @@ async fn what_is_below_an_ended_run_is_cancelled_beside_a_locked_one() {
     let children =
         "select array(select run_id from runledger.run where parent_id is not null order by run_id)";
     let children: Vec<Uuid> = scalar(&db, children).await;
-    let [locked, free] = [0, 1].map(|at| RunHandle::of(waits_for_ping, &db, children[at]));
+    let [locked, free] = [0, 1].map(|at| RunHandle::attach(waits_for_ping, &db, children[at]));
     // Simulates a process that cancelled the run and died before it cancelled the children.
     let cancelled = r#"
         with gone as (delete from runledger.waiting returning run_id, attempt),
@@ -323,7 +323,7 @@ async fn runs_that_come_to_wait_leave_their_slots_while_they_are_locked() {
     let calls = (0..20).map(|_| waits_after_a_step());
     let locked = enqueue_all(calls, &db).await.unwrap();
     let locked: Vec<_> =
-        locked.into_iter().map(|run| RunHandle::of(waits_after_a_step, &db, run.run_id)).collect();
+        locked.into_iter().map(|run| RunHandle::attach(waits_after_a_step, &db, run.run_id)).collect();
     let running = "select count(*) from runledger.lease";
     eventually(async || scalar::<i64>(&db, running).await, |n| *n == 20).await;
     let tx = signals(&db, &locked.iter().collect::<Vec<_>>()).await;
@@ -422,7 +422,7 @@ async fn run_that_was_locked_when_what_is_above_it_was_cancelled_goes_on_no_more
     for run_id in [above.id(), child] {
         until(&db, run_id, |info| info.state == RunState::Waiting).await;
     }
-    let tx = signals(&db, &[&RunHandle::of(counts_after_ping, &db, child)]).await;
+    let tx = signals(&db, &[&RunHandle::attach(counts_after_ping, &db, child)]).await;
     assert_eq!(above.cancel("no").await.unwrap(), Cancelled::Now);
     assert_eq!(db.run(child).await.unwrap().state, RunState::Waiting);
     tx.commit().await.unwrap();
@@ -441,7 +441,7 @@ async fn cancel_of_a_child_does_not_wait_for_its_locked_parent() {
         until(&db, run_id, |info| info.state == RunState::Waiting).await;
     }
     let tx = signals(&db, &[&parent]).await;
-    assert_eq!(RunHandle::of(waits_for_ping, &db, child).cancel("no").await.unwrap(), Cancelled::Now);
+    assert_eq!(RunHandle::attach(waits_for_ping, &db, child).cancel("no").await.unwrap(), Cancelled::Now);
     assert_eq!(parent.info().await.unwrap().state, RunState::Waiting);
     tx.commit().await.unwrap();
     assert!(soon(parent.result()).await.unwrap().contains("cancelled"));

@@ -97,7 +97,7 @@ impl Observer for Recorder {
         self.note("cancelled", attempt, None, None);
     }
 
-    fn undoing(&self, attempt: &AttemptEvent) {
+    fn compensating(&self, attempt: &AttemptEvent) {
         self.note("undoing", attempt, None, None);
     }
 
@@ -121,7 +121,7 @@ impl Observer for Recorder {
         self.note("blocked", attempt, Some(failure), None);
     }
 
-    fn lost(&self, attempt: &AttemptEvent) {
+    fn superseded(&self, attempt: &AttemptEvent) {
         self.note("lost", attempt, None, None);
     }
 }
@@ -454,7 +454,7 @@ impl Observer for Slow {
         self.n_told.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn missed(&self, n_events: u64) {
+    fn dropped(&self, n_events: u64) {
         self.n_missed.fetch_add(n_events, Ordering::SeqCst);
     }
 }

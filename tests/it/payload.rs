@@ -156,7 +156,8 @@ async fn rows_queued_before_an_argument_was_added_are_still_read() {
     let worker = start(&db).await;
     let mut outputs = Vec::new();
     for run in queued {
-        outputs.push(RunHandle::of(payload_grown, &db, run.run_id).result_within(PATIENCE).await.unwrap());
+        outputs
+            .push(RunHandle::attach(payload_grown, &db, run.run_id).result_within(PATIENCE).await.unwrap());
     }
     assert_eq!(outputs, ["7 None 3 [] EUR", "7 None 3 [] USD", r#"7 Some("n") 2 ["t"] EUR"#]);
     worker.stop().await;
@@ -185,7 +186,7 @@ async fn an_undecodable_payload_fails_at_its_path_in_one_attempt_and_holds_up_no
         let queued = enqueue_all(calls, &db).await.unwrap();
         let worker = start(&db).await;
         for (run, (input, expected)) in queued.iter().zip(&inputs) {
-            let run = RunHandle::of(payload_count, &db, run.run_id);
+            let run = RunHandle::attach(payload_count, &db, run.run_id);
             let result = run.result_within(PATIENCE).await;
             let Some(beginning) = expected else {
                 assert!(result.is_ok(), "{input}: {result:?}");

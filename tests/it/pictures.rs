@@ -262,7 +262,7 @@ async fn no_name_breaks_a_picture_and_each_is_read_back_from_it() {
     runledger_tests::rows::execute(&db, far).await;
     let handle = hostile_graph().enqueue(&db).await.unwrap();
     // The reason of a cancel appears among the reasons in the picture.
-    let first = handle.nodes().await.unwrap().into_iter().find(|node| node.needs.is_empty()).unwrap();
+    let first = handle.nodes().await.unwrap().into_iter().find(|node| node.dependencies.is_empty()).unwrap();
     db.graph::<()>(first.run_id).cancel("</title><x a=\"\\\"\">\u{202e}\u{fffe}\n\"]; }").await.unwrap();
     let submitted = handle.picture().await.unwrap();
     assert!(submitted.nodes.iter().all(|node| node.state == Some(RunState::Cancelled)), "{submitted}");

@@ -246,7 +246,7 @@ async fn the_heartbeat_of_a_job_limits_its_silence_as_a_run_and_as_a_step() {
     let step = runs_what_beats().enqueue(&db).await.unwrap();
     assert_eq!(soon(step.result()).await.unwrap(), 3);
     for (run_id, key) in [(run.id(), ""), (step.id(), "beats")] {
-        let tries = RunHandle::of(beats, &db, run_id).attempts().await.unwrap();
+        let tries = RunHandle::attach(beats, &db, run_id).attempts().await.unwrap();
         let failure = tries[0].error.clone().unwrap();
         assert_eq!((failure.kind, tries[0].step_key.as_str()), (FailureKind::Timeout, key));
         assert!(failure.message.contains("said nothing of its progress for 2s"), "{failure}");

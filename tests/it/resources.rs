@@ -202,7 +202,7 @@ async fn a_resource_has_one_permit_for_all_jobs_queues_tenants_and_workers_and_t
     none_was_tried_twice(shop.db()).await;
     let known = shop.db().resources(None).await.unwrap();
     let [printer] = &known[..] else { panic!("{known:?}") };
-    assert_eq!((printer.name.as_str(), printer.permits, printer.is_said), ("printer", 1, false));
+    assert_eq!((printer.name.as_str(), printer.permits, printer.is_set), ("printer", 1, false));
     assert_eq!((printer.n_held, printer.n_waiting), (0, 0));
     shop.close().await;
 }

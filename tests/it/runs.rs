@@ -102,7 +102,7 @@ async fn a_job_a_queue_and_a_state_are_wanted_together() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![listed]).await;
     for run in enqueue_all((0..20).map(listed), &db).await.unwrap() {
-        let _ = soon(RunHandle::of(listed, &db, run.run_id).result()).await;
+        let _ = soon(RunHandle::attach(listed, &db, run.run_id).result()).await;
     }
     worker.stop().await;
     unlisted().enqueue(&db).await.unwrap();

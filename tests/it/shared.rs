@@ -47,7 +47,7 @@ async fn stay(wf: &Wf) -> Result<bool> {
     if stays {
         saga.run(does("hotel".into()), |what| undoes(what.clone())).await?;
     } else {
-        saga.undo().await;
+        saga.compensate().await;
     }
     if wf.run(chooses("waits".into()).key("waits")).await? {
         wf.signal::<()>("go").await?;
@@ -223,7 +223,7 @@ async fn tours(wf: &Wf, round: u32) -> Result<u32> {
     wf.run(chooses("papers".into()).key("papers")).await?;
     wf.signal::<()>("go").await?;
     if wf.run(chooses("turns back".into()).key("turns-back")).await? {
-        saga.undo().await;
+        saga.compensate().await;
     }
     if wf.run(chooses("goes on".into()).key("goes-on")).await? {
         return wf.continue_as_new(tours(round + 1)).await;

@@ -129,8 +129,8 @@ async fn transactional_body_is_told_that_the_server_accepts_no_spare_connection(
 /// one of the pool.
 #[job(max_attempts = 1)]
 async fn small_asks_the_pool(#[inject] own: &Db, #[inject] tx: &mut Tx) -> Result<Vec<String>> {
-    let other = small_plain(1).enqueue(&mut *tx).await?.on(own);
-    let waits = small_everything().enqueue(&mut *tx).await?.on(own);
+    let other = small_plain(1).enqueue(&mut *tx).await?.with_db(own);
+    let waits = small_everything().enqueue(&mut *tx).await?.with_db(own);
     let signalled = waits.signal("s", &1);
     let told = |asked: std::result::Result<(), ClientError>| match asked {
         Ok(()) => "answered".to_owned(),
@@ -143,7 +143,7 @@ async fn small_asks_the_pool(#[inject] own: &Db, #[inject] tx: &mut Tx) -> Resul
         async { told(signalled.send(own).await.map(drop)) },
         async { told(small_plain(2).enqueue(own).await.map(drop)) },
         async { told(small_plain(3).idempotency_key("k").enqueue(own).await.map(drop)) },
-        async { told(own.configure("small_plain", 1, &BTreeMap::from([("n", 1)])).await.map(drop)) },
+        async { told(own.set_job_config("small_plain", 1, &BTreeMap::from([("n", 1)])).await.map(drop)) },
         async { told(other.progress::<u32>().await.map(drop)) },
         async { told(other.query::<u32>("q").await.map(drop)) },
         async { told(own.workers().await.map(drop)) },

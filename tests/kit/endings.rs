@@ -69,7 +69,7 @@ async fn a_saga_that_is_taken_back_survives_and_takes_back_once_the_last_first()
 async fn picks(wf: &Wf) -> Result<()> {
     let saga = wf.saga();
     wf.race(["red", "blue"].map(|car| saga.run(book(car).key(car), |what| unbook(what)))).await?;
-    saga.undo().await;
+    saga.compensate().await;
     Ok(())
 }
 
@@ -122,7 +122,7 @@ async fn an_inline_transaction_with_an_enqueue_a_line_and_a_published_value_surv
             let follow_ups = "select count(*) from runledger.run where job = 'book'";
             let n: i64 = sqlx::query_scalar(follow_ups).fetch_one(end.db().pool()).await?;
             assert_eq!(n, 1, "the run that the transaction enqueues is there once");
-            let handle = RunHandle::of(stocks, end.db(), end.run_id());
+            let handle = RunHandle::attach(stocks, end.db(), end.run_id());
             let lines: Vec<String> =
                 handle.output(0).await?.into_iter().map(|line| line.decode()).collect::<Result<_, _>>()?;
             assert_eq!(lines, ["stocked"]);
@@ -178,7 +178,7 @@ async fn a_run_that_a_deadline_ends_survives() {
             let error = end.result().unwrap_err().to_string();
             assert!(error.contains("deadline"), "{error}");
             assert_eq!(deeds(end.db()).await, ["seat"]);
-            let handle = RunHandle::of(patient, end.db(), end.run_id());
+            let handle = RunHandle::attach(patient, end.db(), end.run_id());
             assert_eq!(handle.state().await?, RunState::Cancelled);
             Ok(())
         })

@@ -23,7 +23,7 @@ async fn order(wf: &Wf, n: u64) -> Result<u64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn results_that_are_awaited_together_leave_the_pool_to_bodies() {
     let test = Testing::new().await.unwrap().with(jobs![order, books]).auto_advance_time();
-    let test = test.patience(Duration::from_secs(1));
+    let test = test.stall_limit(Duration::from_secs(1));
     let mut runs = Vec::new();
     for n in 0..16 {
         runs.push(test.start(order(n)).await.unwrap());
@@ -74,7 +74,7 @@ async fn takes(wf: &Wf, n: u32) -> Result<u32> {
 #[tokio::test(flavor = "multi_thread")]
 async fn results_that_are_awaited_together_share_the_script() {
     let test = Testing::new().await.unwrap().with(jobs![takes]).signals([("go", 1), ("go", 2), ("go", 3)]);
-    let test = test.patience(Duration::from_secs(2));
+    let test = test.stall_limit(Duration::from_secs(2));
     let mut runs = Vec::new();
     for n in 0..3 {
         runs.push(test.start(takes(n)).await.unwrap());
@@ -88,7 +88,8 @@ async fn results_that_are_awaited_together_share_the_script() {
 #[tokio::test(flavor = "multi_thread")]
 async fn result_that_nobody_polls_holds_up_no_other() {
     for _ in 0..12 {
-        let test = Testing::new().await.unwrap().with(jobs![takes, books]).patience(Duration::from_secs(5));
+        let test =
+            Testing::new().await.unwrap().with(jobs![takes, books]).stall_limit(Duration::from_secs(5));
         let kept = test.start(takes(1)).await.unwrap();
         let other = test.start(books(2)).await.unwrap();
         let mut waits = std::pin::pin!(kept.result());

@@ -6,7 +6,7 @@ use runledger::prelude::*;
 use runledger::testing::{CrashError, Testing};
 use runledger::{ClientError, Graph, JobOverrides};
 
-use super::patience::ticks;
+use super::stall_limit::ticks;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -45,7 +45,7 @@ async fn said<T: std::fmt::Debug>(result: impl Future<Output = Result<T, ClientE
 
 #[tokio::test]
 async fn run_that_the_test_does_not_serve_is_reported() {
-    let test = Testing::new().await.unwrap().with(jobs![pay]).patience(Duration::from_secs(1));
+    let test = Testing::new().await.unwrap().with(jobs![pay]).stall_limit(Duration::from_secs(1));
     let run = test.start(mail()).await.unwrap();
     let said = said(run.result()).await;
     assert!(said.contains("is queued and nothing has happened for 1s"), "{said}");
@@ -58,7 +58,7 @@ async fn run_that_the_test_does_not_serve_is_reported() {
 
 #[tokio::test]
 async fn child_that_the_test_does_not_serve_is_reported() {
-    let test = Testing::new().await.unwrap().with(jobs![checkout, pay]).patience(Duration::from_secs(3));
+    let test = Testing::new().await.unwrap().with(jobs![checkout, pay]).stall_limit(Duration::from_secs(3));
     let said = said(test.start(checkout()).await.unwrap().result()).await;
     assert!(said.contains("no worker of the test serves `mail`"), "{said}");
 }
@@ -66,7 +66,7 @@ async fn child_that_the_test_does_not_serve_is_reported() {
 #[tokio::test]
 async fn unserved_child_is_reported_beside_a_run_that_goes_on() {
     let jobs = jobs![checkout, pay, ticks];
-    let test = Testing::new().await.unwrap().with(jobs).patience(Duration::from_millis(500));
+    let test = Testing::new().await.unwrap().with(jobs).stall_limit(Duration::from_millis(500));
     test.start(ticks()).await.unwrap();
     let said = said(test.start(checkout()).await.unwrap().result()).await;
     assert!(said.contains("no worker of the test serves `mail`"), "{said}");
@@ -90,14 +90,15 @@ async fn waits_for_a_gate(wf: &Wf) -> Result<bool> {
 
 #[tokio::test]
 async fn gate_that_nobody_decides_is_named() {
-    let test = Testing::new().await.unwrap().with(jobs![waits_for_a_gate]).patience(Duration::from_secs(3));
+    let test =
+        Testing::new().await.unwrap().with(jobs![waits_for_a_gate]).stall_limit(Duration::from_secs(3));
     let said = said(test.start(waits_for_a_gate()).await.unwrap().result()).await;
     assert!(said.contains("nobody has decided gate `approved`; call `GateHandle::complete`"), "{said}");
 }
 
 #[tokio::test]
 async fn due_run_without_a_permit_is_reported() {
-    let test = Testing::new().await.unwrap().with(jobs![pay]).patience(Duration::from_secs(1));
+    let test = Testing::new().await.unwrap().with(jobs![pay]).stall_limit(Duration::from_secs(1));
     test.db().set_permits("gateway", 0).await.unwrap();
     let said = said(test.start(pay().resource("gateway")).await.unwrap().result()).await;
     assert!(said.contains("1 due run is not claimed; has a resource no permit left?"), "{said}");
@@ -105,7 +106,7 @@ async fn due_run_without_a_permit_is_reported() {
 
 #[tokio::test]
 async fn paused_run_is_named() {
-    let test = Testing::new().await.unwrap().with(jobs![pay]).patience(Duration::from_secs(1));
+    let test = Testing::new().await.unwrap().with(jobs![pay]).stall_limit(Duration::from_secs(1));
     let run = test.start(pay().delay(DAY)).await.unwrap();
     run.handle().pause("by an operator").await.unwrap();
     let said = said(run.result()).await;
@@ -123,7 +124,7 @@ async fn crashes_of_a_workflow_with_an_unserved_child_name_the_job() {
 
 #[tokio::test]
 async fn unserved_queue_stuck_run_names_job_and_queue() {
-    let test = Testing::new().await.unwrap().with(jobs![mail]).patience(Duration::from_secs(1));
+    let test = Testing::new().await.unwrap().with(jobs![mail]).stall_limit(Duration::from_secs(1));
     let said = said(test.start(mail().queue("other")).await.unwrap().result()).await;
     assert!(said.contains("no worker of the test serves `mail` in queue `other`"), "{said}");
     assert!(said.contains("`Testing::queues`") && !said.contains("`Testing::with`"), "{said}");
@@ -137,7 +138,7 @@ async fn queue_named_by_the_test_is_served() {
 
 #[tokio::test]
 async fn disabled_job_stuck_run_gives_the_reason() {
-    let test = Testing::new().await.unwrap().with(jobs![mail]).patience(Duration::from_secs(1));
+    let test = Testing::new().await.unwrap().with(jobs![mail]).stall_limit(Duration::from_secs(1));
     test.db().set_overrides("mail", JobOverrides::new().disabled("no stamps")).await.unwrap();
     let run = test.start(mail()).await.unwrap();
     let said = said(run.result()).await;
@@ -154,7 +155,7 @@ async fn letter() -> Result<()> {
 #[tokio::test]
 async fn job_disabled_under_another_of_its_names_gives_that_name_and_the_reason() {
     for name in ["kit.post", "kit.letter"] {
-        let test = Testing::new().await.unwrap().with(jobs![letter]).patience(Duration::from_secs(1));
+        let test = Testing::new().await.unwrap().with(jobs![letter]).stall_limit(Duration::from_secs(1));
         test.db().set_overrides(name, JobOverrides::new().disabled("no stamps")).await.unwrap();
         let run = test.start(letter()).await.unwrap();
         let said = said(run.result()).await;

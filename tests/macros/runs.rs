@@ -35,7 +35,7 @@ where
     let fixture = Fixture::new().await;
     let submitted = enqueue_all([AnyCall::by_name(job, &input)], &fixture.db).await.unwrap();
     let worker = start(&fixture).await;
-    let result = RunHandle::of(function, &fixture.db, submitted[0].run_id).result_within(PATIENCE).await;
+    let result = RunHandle::attach(function, &fixture.db, submitted[0].run_id).result_within(PATIENCE).await;
     worker.stop().await;
     result
 }

@@ -95,7 +95,7 @@ const N_RUNS: u64 = 256;
 async fn any_combinator_replays_what_it_observed_wherever_attempts_end() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = enqueue_all((0..N_RUNS).map(tangle), &db).await.unwrap();
-    let handles: Vec<_> = runs.iter().map(|run| RunHandle::of(tangle, &db, run.run_id)).collect();
+    let handles: Vec<_> = runs.iter().map(|run| RunHandle::attach(tangle, &db, run.run_id)).collect();
     let one = worker(&db, jobs![tangle, tangled]).await;
     let two = worker(&db, jobs![tangle, tangled]).await;
     let left = "select count(*) from runledger.run where run_id not in (select run_id from runledger.outcome)

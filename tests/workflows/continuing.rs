@@ -231,7 +231,7 @@ async fn node_that_other_nodes_feed_continues_with_the_arguments_that_it_says() 
     assert_eq!(verification.n_replaying, verification.n_runs, "{verification}");
 
     let second = worker(&db, jobs()).await;
-    RunHandle::of(pays_in_parts, &db, payment).signal("last", &()).await.unwrap();
+    RunHandle::attach(pays_in_parts, &db, payment).signal("last", &()).await.unwrap();
     assert_eq!(soon(graph.result()).await.unwrap(), 30);
     second.stop().await;
 }

@@ -62,7 +62,7 @@ async fn leaves_a_step(wf: &Wf, is_transactional: bool) -> Result<()> {
         told = LEAVES.acquire() => told?.forget(),
     }
     LEFT.add_permits(1);
-    saga.undo().await;
+    saga.compensate().await;
     Ok(())
 }
 
@@ -151,7 +151,7 @@ async fn lets_two_race(wf: &Wf) -> Result<usize> {
     let saga = wf.saga();
     let steps = ["a", "b"].map(|what| saga.run(meets(what.into()).key(what), |what| undoes(what.clone())));
     let (winner, _) = wf.race(steps).await?;
-    saga.undo().await;
+    saga.compensate().await;
     Ok(winner)
 }
 
@@ -184,7 +184,7 @@ async fn lets_one_race_that_never_ends(wf: &Wf) -> Result<usize> {
         saga.run(books("flight".into()), |what| undoes(what.clone())),
     ];
     let (winner, _) = wf.race(steps).await?;
-    saga.undo().await;
+    saga.compensate().await;
     Ok(winner)
 }
 
@@ -211,7 +211,7 @@ async fn races_for_a_car(wf: &Wf, n: usize) -> Result<()> {
     if n.is_multiple_of(3) {
         wf.run(books("no undo".into()).key("last")).await?;
     } else {
-        saga.undo().await;
+        saga.compensate().await;
         wf.run(acts("after".into())).await?;
     }
     if n.is_multiple_of(2) { Err(Error::terminal("no way")) } else { Ok(()) }

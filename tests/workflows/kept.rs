@@ -43,7 +43,7 @@ async fn a_transactional_job_goes_on_though_the_code_awaits_another_step() {
     let worker = worker(&few, jobs![streams, entered]).await;
     let runs = enqueue_all((0..4).map(|_| streams()), &db).await.unwrap();
     for run in &runs {
-        let sum = soon(RunHandle::of(streams, &db, run.run_id).result()).await.unwrap();
+        let sum = soon(RunHandle::attach(streams, &db, run.run_id).result()).await.unwrap();
         assert_eq!(sum, (0..16).map(|n| 100 + n).sum::<i64>());
     }
     assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 4 * 32);
@@ -181,7 +181,7 @@ async fn a_transactional_job_that_loses_a_race_is_rolled_back_and_gives_its_conn
     let worker = worker(&few, jobs![loses, never_committed, entered]).await;
     let runs = enqueue_all((0..8).map(|_| loses()), &db).await.unwrap();
     for run in &runs {
-        assert_eq!(soon(RunHandle::of(loses, &db, run.run_id).result()).await.unwrap(), 1);
+        assert_eq!(soon(RunHandle::attach(loses, &db, run.run_id).result()).await.unwrap(), 1);
     }
     assert_eq!(scalar::<i64>(&db, "select sum(n)::bigint from ledger").await, 8);
     worker.stop().await;

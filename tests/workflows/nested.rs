@@ -55,7 +55,7 @@ async fn a_panic_of_an_inline_step_leaves_the_steps_of_other_runs_alone() {
     );
     let runs = enqueue_all((0..100).map(nested_innocent), &fixture.db).await.unwrap();
     for (n, run) in (0..).zip(runs) {
-        let handle = RunHandle::of(nested_innocent, &fixture.db, run.run_id);
+        let handle = RunHandle::attach(nested_innocent, &fixture.db, run.run_id);
         assert_eq!(handle.result_within(PATIENCE).await.unwrap(), n + 1);
     }
     worker.stop().await;
@@ -200,7 +200,7 @@ async fn nested_undo(wf: &Wf) -> Result<u64> {
     wf.step("outer", || async {
         let taken = saga.lock().unwrap().take();
         if let Some(taken) = taken {
-            taken.undo().await;
+            taken.compensate().await;
         }
         Ok::<_, Error>(())
     })
@@ -215,7 +215,7 @@ async fn an_undo_asks_for_nothing_when_it_is_made_and_is_not_carried_out_in_the_
     let worker = App::new(fixture.db.clone()).with(jobs).start().await.unwrap();
     let asks = nested_in_an_undo().enqueue(&fixture.db).await.unwrap().result_within(PATIENCE).await;
     let takes_back = nested_undo().enqueue(&fixture.db).await.unwrap().result_within(PATIENCE).await;
-    for (refused, what) in [(asks, "random"), (takes_back, "saga.undo")] {
+    for (refused, what) in [(asks, "random"), (takes_back, "saga.compensate")] {
         let Err(ClientError::RunFailed { failure, .. }) = refused else { panic!("{what}: {refused:?}") };
         let said = format!("`{what}` was started inside the body of another step");
         assert!(failure.to_string().contains(&said), "{failure}");
@@ -226,7 +226,7 @@ async fn an_undo_asks_for_nothing_when_it_is_made_and_is_not_carried_out_in_the_
 /// Calls the engine between its steps.
 #[workflow]
 async fn asks_between(wf: &Wf, what: String, #[inject] db: &Db) -> Result<u64> {
-    let own = RunHandle::of(asks_between, db, wf.run_id());
+    let own = RunHandle::attach(asks_between, db, wf.run_id());
     match what.as_str() {
         "enqueue" => drop(nested_plain(1).enqueue(db).await?),
         "enqueue_all" => drop(enqueue_all([nested_plain(1), nested_plain(2)], db).await?),

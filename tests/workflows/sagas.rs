@@ -57,9 +57,9 @@ async fn journey(wf: &Wf, then: String) -> Result<u32> {
         "sleeps" => wf.sleep(Duration::from_secs(3600)).await?,
         "waits" => wf.signal("go").await?,
         "works" => wf.run(waits_at_the_gate()).await?,
-        "undoes" => saga.undo().await,
+        "undoes" => saga.compensate().await,
         "undoes and fails" => {
-            saga.undo().await;
+            saga.compensate().await;
             wf.run(fails()).await?;
         }
         _ => {}
@@ -437,7 +437,7 @@ async fn builds_one_wrongly(wf: &Wf) -> Result<()> {
     let refused = saga.run(does("hotel".into()).priority(1), |what| undoes(what.clone()));
     saga.run(does("flight".into()), |what| undoes(what.clone())).await?;
     drop(refused);
-    saga.undo().await;
+    saga.compensate().await;
     Ok(())
 }
 

@@ -200,9 +200,9 @@ async fn a_signal_is_sent_once_under_its_key_also_after_it_was_taken() {
     let worker = worker(&db, jobs![collects, works]).await;
     let handle = collects(2, 0).enqueue(&db).await.unwrap();
     let send = async |value: u32| handle.signal("value", &value).idempotency_key("one").await;
-    assert_eq!(send(1).await.unwrap(), SignalReceipt::Now);
+    assert_eq!(send(1).await.unwrap(), SignalReceipt::Sent);
     until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
-    assert_eq!(send(1).await.unwrap(), SignalReceipt::Before);
+    assert_eq!(send(1).await.unwrap(), SignalReceipt::AlreadySent);
     let error = send(2).await.unwrap_err();
     assert!(matches!(&error, ClientError::SignalConflict { key, .. } if key == "one"), "{error}");
     handle.signal("value", &3).await.unwrap();

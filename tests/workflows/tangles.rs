@@ -285,7 +285,7 @@ async fn taken_back(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
     if seed.is_multiple_of(5) {
         return Ok(all[seen.len()..].to_vec());
     }
-    saga.undo().await;
+    saga.compensate().await;
     let (_, last) = wf.run(noted(seed, all.clone()).key(format!("undone-{seed}"))).await?;
     all.push(last);
     Ok(all[seen.len()..].to_vec())
@@ -380,7 +380,7 @@ async fn enqueue_with_words(db: &Db, seeds: impl Iterator<Item = u64>) -> Vec<En
     let mut tx = db.pool().begin().await.unwrap();
     let runs = enqueue_all(seeds.map(program), &mut *tx).await.unwrap();
     for run in runs.iter().step_by(2) {
-        RunHandle::of(program, db, run.run_id).signal("word", &99).send(&mut *tx).await.unwrap();
+        RunHandle::attach(program, db, run.run_id).signal("word", &99).send(&mut *tx).await.unwrap();
     }
     tx.commit().await.unwrap();
     runs

@@ -258,7 +258,7 @@ async fn a_waiter_whose_listener_went_with_the_runtime_of_another_waiter_starts_
     let url = database.url().to_owned();
     runtime.spawn(async move {
         let db = Db::connect(&url).await.unwrap();
-        let _ = RunHandle::of(quick, &db, first.id()).result().await;
+        let _ = RunHandle::attach(quick, &db, first.id()).result().await;
     });
     let before = eventually(async || listeners(&db).await, |pids| pids.len() == 1).await;
     let waiter = tokio::spawn(async move { second.result().await });
@@ -280,7 +280,7 @@ async fn a_run_whose_transaction_straddles_the_worker_falling_asleep_is_found_be
         // The worker is awake at the enqueue, which therefore notifies nobody, and asleep at the
         // commit.
         let mut tx = db.begin().await.unwrap();
-        let run = quick().enqueue(&mut tx).await.unwrap().on(&db);
+        let run = quick().enqueue(&mut tx).await.unwrap().with_db(&db);
         let sleeping = "select sleeping from runledger.worker";
         eventually(async || scalar::<bool>(&db, sleeping).await, |sleeping| *sleeping).await;
         tx.commit().await.unwrap();

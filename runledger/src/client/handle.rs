@@ -48,11 +48,11 @@ impl<J: Job> RunHandle<J> {
         Self { run_id, created, home, marker: PhantomData }
     }
 
-    /// Returns a handle of the run with this id: `RunHandle::of(charge, &db, id)`.
+    /// Returns a handle of the run with this id: `RunHandle::attach(charge, &db, id)`.
     ///
     /// The function names the job and so the type of the result. This call sends no query. If the
     /// run does not exist, the first query of the handle fails.
-    pub fn of<Arguments, F>(function: F, db: &Db, run_id: Uuid) -> Self
+    pub fn attach<Arguments, F>(function: F, db: &Db, run_id: Uuid) -> Self
     where
         F: DefinitionOf<Arguments, Job = J>,
     {
@@ -63,7 +63,7 @@ impl<J: Job> RunHandle<J> {
     /// Returns a handle of the same run that queries `db`. Use it for a handle made inside a
     /// transaction.
     #[must_use]
-    pub fn on(&self, db: &Db) -> Self {
+    pub fn with_db(&self, db: &Db) -> Self {
         Self::new(self.run_id, self.created, Some(db.home()))
     }
 

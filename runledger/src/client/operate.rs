@@ -1,8 +1,8 @@
 //! Operations on runs for programs without the code of their jobs.
 
+pub(crate) mod overrides;
 pub(crate) mod pin;
 pub(crate) mod resource;
-pub(crate) mod overrides;
 
 use uuid::Uuid;
 

@@ -89,10 +89,10 @@ impl<J: Job> RunHandle<J> {
     ///   replaced as in [`revive`](Self::revive).
     /// - **Sagas**: the effects of the kept steps exist once, and both runs rely on them. If the
     ///   new run fails or is cancelled, it compensates only its own steps, because the original may
-    ///   have completed. [`Saga::undo`](crate::Saga::undo) in the new run compensates kept steps
-    ///   after the original has ended, unless the original or another fork did so already; until
-    ///   then the new run is blocked. If the original fails later, it compensates its own steps,
-    ///   including those that a fork relies on.
+    ///   have completed. [`Saga::compensate`](crate::Saga::compensate) in the new run compensates
+    ///   kept steps after the original has ended, unless the original or another fork did so
+    ///   already; until then the new run is blocked. If the original fails later, it compensates
+    ///   its own steps, including those that a fork relies on.
     /// - **Compensated steps** cannot be kept. Fork from a step before them. The same holds for
     ///   steps that the original is about to compensate.
     ///
@@ -150,7 +150,7 @@ impl<J: Job> RunHandle<J> {
     ///
     /// You cannot revive a run whose compensations have run, because the effects of its steps are
     /// gone. Use [`rerun`](Self::rerun). Steps that the code compensated by
-    /// [`Saga::undo`](crate::Saga::undo) before the run failed stay compensated, once.
+    /// [`Saga::compensate`](crate::Saga::compensate) before the run failed stay compensated, once.
     ///
     /// # Errors
     /// [`ClientError::WrongState`] if the run is not in the state `expected`, or is neither failed

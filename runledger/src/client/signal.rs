@@ -95,9 +95,9 @@ pub struct SendSignal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalReceipt {
     /// This call sent the signal.
-    Now,
+    Sent,
     /// An earlier call sent a signal with this idempotency key.
-    Before,
+    AlreadySent,
 }
 
 impl SendSignal {
@@ -213,7 +213,7 @@ async fn on_pool(pool: &PgPool, signal: &NewSignal) -> Result<Sending, ClientErr
 fn signalled(sending: Sending, signal: &NewSignal, sealer: &Sealer) -> Result<SignalReceipt, ClientError> {
     let run_id = signal.run_id;
     match sending {
-        Sending::Done => Ok(SignalReceipt::Now),
+        Sending::Done => Ok(SignalReceipt::Sent),
         Sending::Earlier(earlier) => {
             // Equal texts seal to different bytes, so both are opened.
             let key = key_of(&signal.name, &signal.idempotency_key);
@@ -221,7 +221,7 @@ fn signalled(sending: Sending, signal: &NewSignal, sealer: &Sealer) -> Result<Si
             let both = sealer.open(&place, earlier);
             let both = both.and_then(|one| Ok((one, sealer.open(&place, signal.payload.clone())?)));
             match both.map_err(|source| ClientError::Unreadable { run_id, source })? {
-                (one, other) if input_difference(&one, &other).is_none() => Ok(SignalReceipt::Before),
+                (one, other) if input_difference(&one, &other).is_none() => Ok(SignalReceipt::AlreadySent),
                 _ => Err(ClientError::SignalConflict {
                     run_id,
                     name: signal.name.clone(),

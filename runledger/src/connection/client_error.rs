@@ -227,7 +227,7 @@ pub enum ClientError {
     },
     /// The gate still waits for other nodes.
     #[error(
-        "the gate `{gate}` of graph `{run_id}` is not open yet: {n_needs} of the nodes that it needs have not ended; nothing was written; decide when it is"
+        "the gate `{gate}` of graph `{run_id}` is not open yet: {n_live_dependencies} of the nodes that it needs have not ended; nothing was written; decide when it is"
     )]
     GateNotOpen {
         /// The graph.
@@ -235,7 +235,7 @@ pub enum ClientError {
         /// The gate.
         gate: String,
         /// The number of unfinished dependencies.
-        n_needs: i32,
+        n_live_dependencies: i32,
     },
     /// The gate does not accept the value.
     #[error("the gate `{gate}` of graph `{run_id}` was not decided: {why}; nothing was written; {advice}")]
@@ -583,7 +583,7 @@ pub enum ClientError {
     },
     /// The handle was made inside a transaction, so it has no database to read from.
     #[error(
-        "the handle of run `{run_id}` was made in a transaction and cannot read by itself; after the commit, give it a database with `handle.on(&db)`"
+        "the handle of run `{run_id}` was made in a transaction and cannot read by itself; after the commit, give it a database with `handle.with_db(&db)`"
     )]
     Detached {
         /// The run.

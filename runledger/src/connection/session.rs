@@ -18,12 +18,12 @@ use crate::store::session::{connect, for_engine, for_writer};
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     db: Db,
-    patience: Duration,
+    answer_limit: Duration,
 }
 
 impl Session {
-    pub(crate) fn to(db: Db, patience: Duration) -> Self {
-        Self { db, patience }
+    pub(crate) fn to(db: Db, answer_limit: Duration) -> Self {
+        Self { db, answer_limit }
     }
 
     pub(crate) fn db(&self) -> &Db {
@@ -38,7 +38,7 @@ impl Session {
 
     /// A connection of the pool for a writer.
     pub(crate) async fn open_writer(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        self.open_with(async |connection| for_writer(connection, self.patience).await).await
+        self.open_with(async |connection| for_writer(connection, self.answer_limit).await).await
     }
 
     async fn open_with(
@@ -85,7 +85,7 @@ impl Session {
         &self,
         claim: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, sqlx::Error> {
-        with_timeout(self.patience.max(STATEMENT_LIMIT), claim).await
+        with_timeout(self.answer_limit.max(STATEMENT_LIMIT), claim).await
     }
 
     /// Waits for the reply to a statement of the engine. After an error, close the connection.
@@ -93,7 +93,7 @@ impl Session {
         &self,
         statement: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, sqlx::Error> {
-        with_timeout(self.patience, statement).await
+        with_timeout(self.answer_limit, statement).await
     }
 }
 

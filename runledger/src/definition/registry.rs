@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::{Definition, Registration};
 use crate::connection::client_error::ClientError;
 use crate::model::run::name::check_job_name;
-use crate::model::run::settle::RetryPolicy;
 use crate::model::run::overrides::JobOverrides;
+use crate::model::run::settle::RetryPolicy;
 use crate::model::run::version::{FIRST, stored_name};
 use crate::store::operator::config::Configs;
 use crate::store::operator::overrides::StoredOverrides;
@@ -141,7 +141,8 @@ impl Registry {
 
     /// Whether workers may claim runs with this stored name.
     pub(crate) fn is_enabled(&self, stored: &str) -> bool {
-        let is_disabled = |definition| self.of_overrides(definition, |overrides| overrides.disabled.is_some());
+        let is_disabled =
+            |definition| self.of_overrides(definition, |overrides| overrides.disabled.is_some());
         self.get(stored).and_then(is_disabled) != Some(true)
     }
 

@@ -114,7 +114,8 @@ pub(super) fn standing(state: RunState, nodes: &[NodeInfo]) -> GraphState {
 
 /// Whether a node can only continue after a gate decision.
 fn waits_for_the_outside(node: &NodeInfo) -> bool {
-    node.state.is_terminal() || (node.state == RunState::Waiting && (node.job.is_none() || node.n_needs > 0))
+    node.state.is_terminal()
+        || (node.state == RunState::Waiting && (node.job.is_none() || node.n_live_dependencies > 0))
 }
 
 impl<T: Payload> GateHandle<'_, T> {
@@ -348,7 +349,7 @@ impl<T: Payload> GateHandle<'_, T> {
             return Err(ClientError::GateNotOpen {
                 run_id: self.graph.id(),
                 gate: self.name.clone(),
-                n_needs: gate.n_needs,
+                n_live_dependencies: gate.n_live_dependencies,
             });
         }
         let mut connection = connection(self.graph.pool()?).await?;

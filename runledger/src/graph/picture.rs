@@ -134,7 +134,7 @@ fn reason(node: &NodeInfo) -> Option<String> {
         parts.push(format!("decided{by}{why}"));
     }
     if node.state == RunState::Waiting {
-        match node.n_needs {
+        match node.n_live_dependencies {
             0 if node.job.is_none() => parts.push("open: nobody has decided".to_owned()),
             0 => {}
             1 => parts.push("waits for 1 node".to_owned()),

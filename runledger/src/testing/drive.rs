@@ -16,7 +16,7 @@ use crate::{ClientError, Db};
 
 /// How long nothing may change before the kit reports what the run waits for. A claim on a busy
 /// machine takes much less.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const STALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// The pause between two polls. Each poll costs a query.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -91,7 +91,7 @@ pub(super) struct Drive {
     scene: Arc<TestHooks>,
     script: Script,
     names: Names,
-    patience: Duration,
+    stall_limit: Duration,
 }
 
 /// Each name of a job, paired with every name of that job.
@@ -103,9 +103,9 @@ impl Drive {
         scene: Arc<TestHooks>,
         script: Script,
         names: Names,
-        patience: Duration,
+        stall_limit: Duration,
     ) -> Self {
-        Self { db: db.clone(), scene, script, names, patience }
+        Self { db: db.clone(), scene, script, names, stall_limit }
     }
 
     /// Polls the database, and one run in it.
@@ -136,7 +136,7 @@ impl Drive {
             } else if look.n_leased > 0 {
                 standstill.bodies_run(&look);
             }
-            if let Some(limit) = standstill.limit(&look, self.patience) {
+            if let Some(limit) = standstill.limit(&look, self.stall_limit) {
                 let (state, why) = (look.state(), limit.why(&look));
                 return Err(ClientError::Config(format!("run `{run_id}` is {state} and {limit}{why}")));
             }
@@ -171,11 +171,11 @@ impl Drive {
             if look.is_at_rest() {
                 return Ok(look.next);
             }
-            if began.elapsed() > self.patience {
-                let (patience, unclaimed) = (self.patience, unclaimed(&look));
+            if began.elapsed() > self.stall_limit {
+                let (stall_limit, unclaimed) = (self.stall_limit, unclaimed(&look));
                 let unclaimed = unclaimed.map(|unclaimed| format!(", and {unclaimed}")).unwrap_or_default();
                 return Err(ClientError::Config(format!(
-                    "the test is not at rest after {patience:?}: workers hold {} runs{unclaimed}",
+                    "the test is not at rest after {stall_limit:?}: workers hold {} runs{unclaimed}",
                     look.n_leased
                 )));
             }

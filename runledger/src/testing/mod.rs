@@ -50,7 +50,7 @@ use tokio::sync::OnceCell;
 
 pub use self::crash::{CrashError, CrashEverywhere, Crashes, Ended, RecordedStep};
 use self::database::{Database, Server};
-use self::drive::{Drive, Hand, Names, PATIENCE, Script};
+use self::drive::{Drive, Hand, Names, STALL_LIMIT, Script};
 pub use self::mock::{Mock, Takes};
 pub use self::run::TestRun;
 use crate::connection::task::spawn_detached;
@@ -90,7 +90,7 @@ struct Plan {
     mocks: HashMap<test_hooks::Code, test_hooks::Mock>,
     script: Script,
     skips: bool,
-    patience: Option<Duration>,
+    stall_limit: Option<Duration>,
     codec: Option<Arc<dyn Codec>>,
     /// An invalid setting. Starting a worker fails with this text.
     refused: Option<String>,
@@ -236,8 +236,8 @@ impl Testing {
     ///
     /// [`crash_everywhere`](Self::crash_everywhere) has the same limit between two events of a run.
     /// There, a running body does not count as activity: raise the limit if one body takes longer.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.plan.patience = Some(patience);
+    pub fn stall_limit(mut self, stall_limit: Duration) -> Self {
+        self.plan.stall_limit = Some(stall_limit);
         self
     }
 
@@ -269,15 +269,15 @@ impl Testing {
     ///
     /// # Errors
     /// [`ClientError::Config`] if no run sleeps, or if a run is active for longer than
-    /// [`patience`](Self::patience); otherwise a database error.
+    /// [`stall_limit`](Self::stall_limit); otherwise a database error.
     pub async fn skip_time(&self) -> Result<Duration, ClientError> {
         let (_, scene) = self.worker().await?;
         Box::pin(self.drive(scene).skip(&self.hand)).await
     }
 
     fn drive(&self, scene: &Arc<TestHooks>) -> Drive {
-        let patience = self.plan.patience.unwrap_or(PATIENCE);
-        Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone(), self.plan.names(), patience)
+        let stall_limit = self.plan.stall_limit.unwrap_or(STALL_LIMIT);
+        Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone(), self.plan.names(), stall_limit)
     }
 
     /// How often the body of this job, or its mock, has started.

@@ -38,7 +38,7 @@ impl<'t, J: Job> TestRun<'t, J> {
     /// # Errors
     /// Same as [`RunHandle::result`], and [`ClientError::Config`]
     ///
-    /// - if nothing has happened for [`patience`](Testing::patience), 30 s by default;
+    /// - if nothing has happened for [`stall_limit`](Testing::stall_limit), 30 s by default;
     /// - if the run has not progressed for ten times as long while other runs progressed;
     /// - if the test has skipped time 1,000 times without progress of the run, or 5,000 times in
     ///   all.
@@ -53,7 +53,7 @@ impl<'t, J: Job> TestRun<'t, J> {
     /// Call it to check the state before you skip time or send a signal.
     ///
     /// # Errors
-    /// [`ClientError::Config`] if a run is active for longer than [`patience`](Testing::patience);
+    /// [`ClientError::Config`] if a run is active for longer than [`stall_limit`](Testing::stall_limit);
     /// otherwise a database error.
     pub async fn wait_until_idle(&self) -> Result<(), ClientError> {
         Box::pin(self.drive.wait_until_idle(&self.test.hand, self.handle.id())).await

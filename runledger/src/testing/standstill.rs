@@ -12,7 +12,7 @@ const MOST_WITHOUT_PROGRESS: u32 = 1_000;
 /// How often the kit skips time or sends a signal in all. A run may sleep in an endless loop.
 const MOST: u32 = 5_000;
 
-/// The run under test may stand still for this many times `patience` while other runs progress.
+/// The run under test may stand still for this many times `stall_limit` while other runs progress.
 /// Those runs may never end.
 const BESIDE_OTHERS: u32 = 10;
 
@@ -33,7 +33,7 @@ pub(super) struct Standstill {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GivenUp {
     /// Nothing has happened for this long.
-    Patience(Duration),
+    StallLimit(Duration),
     /// The run under test has not progressed for this long, while other runs have.
     BesideOthers(Duration),
     /// The kit skipped time too often while the run under test did not progress.
@@ -70,14 +70,14 @@ impl Standstill {
     }
 
     /// Returns the limit that is reached, if any.
-    pub(super) fn limit(&self, look: &Look, patience: Duration) -> Option<GivenUp> {
-        let beside_others = patience.saturating_mul(BESIDE_OTHERS);
+    pub(super) fn limit(&self, look: &Look, stall_limit: Duration) -> Option<GivenUp> {
+        let beside_others = stall_limit.saturating_mul(BESIDE_OTHERS);
         if self.wakeups >= MOST_WITHOUT_PROGRESS {
             Some(GivenUp::WithoutProgress)
         } else if self.all_nudges >= MOST {
             Some(GivenUp::Nudges)
-        } else if lasts(self.since) > patience && !is_due_within(look, patience) {
-            Some(GivenUp::Patience(patience))
+        } else if lasts(self.since) > stall_limit && !is_due_within(look, stall_limit) {
+            Some(GivenUp::StallLimit(stall_limit))
         } else if lasts(self.own_since) > beside_others {
             Some(GivenUp::BesideOthers(beside_others))
         } else {
@@ -90,10 +90,10 @@ fn lasts(since: Option<Instant>) -> Duration {
     since.map_or(Duration::ZERO, |since| since.elapsed())
 }
 
-/// Whether a run becomes due within `patience` without further action. A run that was locked when
+/// Whether a run becomes due within `stall_limit` without further action. A run that was locked when
 /// it was suspended is checked again after 30 s.
-fn is_due_within(look: &Look, patience: Duration) -> bool {
-    look.next.is_some_and(|next| next <= patience)
+fn is_due_within(look: &Look, stall_limit: Duration) -> bool {
+    look.next.is_some_and(|next| next <= stall_limit)
 }
 
 /// Whether the run has ended or is blocked.
@@ -104,13 +104,13 @@ pub(super) fn is_over(look: &Look) -> bool {
 impl fmt::Display for GivenUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Patience(patience) => {
-                write!(f, "nothing has happened for {patience:?}, the limit of `Testing::patience`")
+            Self::StallLimit(stall_limit) => {
+                write!(f, "nothing has happened for {stall_limit:?}, the limit of `Testing::stall_limit`")
             }
             Self::BesideOthers(most) => {
                 write!(
                     f,
-                    "the run has not progressed for {most:?}, {BESIDE_OTHERS} times `Testing::patience`, while other runs were at work"
+                    "the run has not progressed for {most:?}, {BESIDE_OTHERS} times `Testing::stall_limit`, while other runs were at work"
                 )
             }
             Self::WithoutProgress => {
@@ -128,15 +128,15 @@ impl GivenUp {
     /// Why runs do not continue, as the end of a sentence.
     pub(super) fn why(self, look: &Look) -> String {
         let why = match self {
-            Self::Patience(_) | Self::BesideOthers(_) => why(look),
+            Self::StallLimit(_) | Self::BesideOthers(_) => why(look),
             // A skip of time makes runs due for a moment, so `unclaimed` would mislead.
             Self::WithoutProgress | Self::Nudges => told(&obstacles(look)),
         };
         match (self, look.next) {
-            (Self::Patience(_), Some(next)) if why.is_empty() => format!(
+            (Self::StallLimit(_), Some(next)) if why.is_empty() => format!(
                 ": the next instant is {next:?} away; skip it with `test.skip_time()`, or `Testing::auto_advance_time`"
             ),
-            (Self::Patience(_), None) if why.is_empty() => {
+            (Self::StallLimit(_), None) if why.is_empty() => {
                 ": nobody will wake it: is its job, and that of each of its children, named in `Testing::with`?".to_owned()
             }
             _ => why,
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(3600);
+    const STALL_LIMIT: Duration = Duration::from_secs(3600);
 
     /// Skips time until a limit is reached. The run under test progresses before each skip, or
     /// never.
@@ -222,7 +222,7 @@ mod tests {
                 let look = Look { n_events: i64::from(n), n_own_events, ..Look::default() };
                 standstill.see(&look);
                 standstill.nudged();
-                Some((n, standstill.limit(&look, PATIENCE)?))
+                Some((n, standstill.limit(&look, STALL_LIMIT)?))
             })
             .unwrap()
     }
@@ -239,6 +239,6 @@ mod tests {
         let look = Look { waits, n_due: 1, ..Look::default() };
         let why = GivenUp::Nudges.why(&look);
         assert!(why.contains("signal `approval` is waited for") && !why.contains("permit"), "{why}");
-        assert!(GivenUp::Patience(PATIENCE).why(&look).contains("1 due run is not claimed"));
+        assert!(GivenUp::StallLimit(STALL_LIMIT).why(&look).contains("1 due run is not claimed"));
     }
 }

@@ -100,7 +100,7 @@ pub trait Observer: Send + Sync + 'static {
 
     /// The run is queued for compensation before it fails or is cancelled. The attempt that
     /// compensates its steps also ends the run.
-    fn undoing(&self, attempt: &AttemptEvent) {
+    fn compensating(&self, attempt: &AttemptEvent) {
         let _ = attempt;
     }
 
@@ -136,12 +136,12 @@ pub trait Observer: Send + Sync + 'static {
     /// The attempt is over, and this worker does not know its outcome. Another worker has or had
     /// the run, or this worker stopped before it could write. Later writes of the attempt have no
     /// effect. Its last write may have been committed without an answer.
-    fn lost(&self, attempt: &AttemptEvent) {
+    fn superseded(&self, attempt: &AttemptEvent) {
         let _ = attempt;
     }
 
     /// The worker dropped `n_events` here because the buffer was full. The loss is also logged.
-    fn missed(&self, n_events: u64) {
+    fn dropped(&self, n_events: u64) {
         let _ = n_events;
     }
 }

@@ -97,7 +97,7 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
         }
     }
     let (stop, stopping) = watch::channel(false);
-    let session = Session::to(plan.db.clone(), plan.timings.patience());
+    let session = Session::to(plan.db.clone(), plan.timings.answer_limit());
     let in_flight = Arc::new(InFlight::new(plan.concurrency));
     let process = ProcessWorkers::with(&in_flight, &plan.db.pool().connect_options());
     let first = register(&plan, &session).await?;

@@ -52,7 +52,7 @@ impl Timings {
     ///
     /// With the default lease and longer ones, this is longer than the server's statement limit of
     /// 30 s. If the server executed the statement, the next reconciliation finds its effect.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn answer_limit(&self) -> Duration {
         self.lease.min(Duration::from_secs(30)) + Duration::from_secs(5)
     }
 

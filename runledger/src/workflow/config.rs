@@ -82,7 +82,7 @@ impl Db {
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped call may still store the configuration. Repeating it is safe.
-    pub fn configure<'a, T>(
+    pub fn set_job_config<'a, T>(
         &'a self,
         job: &'a str,
         version: u32,
@@ -114,7 +114,7 @@ impl Db {
     ///
     /// # Errors
     /// The name contains a NUL character, or the database failed.
-    pub async fn unconfigure(&self, job: &str, version: u32) -> Result<bool, ClientError> {
+    pub async fn delete_job_config(&self, job: &str, version: u32) -> Result<bool, ClientError> {
         check_text("job", job)?;
         let mut connection = connection(self.pool()).await?;
         match i32::try_from(version) {
@@ -127,7 +127,7 @@ impl Db {
     ///
     /// # Errors
     /// A database error.
-    pub async fn configs(&self) -> Result<Vec<JobConfig>, ClientError> {
+    pub async fn job_configs(&self) -> Result<Vec<JobConfig>, ClientError> {
         let stored = config::all(&mut *connection(self.pool()).await?).await?;
         let opened = |StoredConfig { job, version, config, changed_at }: StoredConfig| {
             let config = self.sealer().show(&place_of(&key_of(&job, version)), config);
@@ -138,7 +138,7 @@ impl Db {
 }
 
 impl Context {
-    /// Returns the configuration that an operator stored for this body's job by [`Db::configure`].
+    /// Returns the configuration that an operator stored for this body's job by [`Db::set_job_config`].
     ///
     /// `version` is the version of the format. `None` if no configuration is stored. The worker
     /// reads configurations at its start and at each heartbeat, so the value may be that old. No

@@ -43,7 +43,7 @@ impl Wf {
     ///     if wf.signal::<bool>("confirmed").await? {
     ///         return Ok(flight + hotel);
     ///     }
-    ///     saga.undo().await; // hotel, then flight
+    ///     saga.compensate().await; // hotel, then flight
     ///     Ok(0)
     /// }
     /// ```
@@ -93,12 +93,12 @@ impl<'wf> Saga<'wf> {
     /// As for [`Step`]. If the step is dropped while its body runs, it is not recorded, and the
     /// effects of the body so far are not compensated. If the body has ended, the step is still
     /// recorded. A transactional job progresses only while the code polls its step, as with
-    /// [`Wf::tx`], because `undo` may borrow.
+    /// [`Wf::tx`], because `compensation` may borrow.
     #[track_caller]
     pub fn run<J: Job, U: Job>(
         &self,
         call: Call<J>,
-        undo: impl Fn(&J::Output) -> Call<U> + Send + Sync + 'wf,
+        compensation: impl Fn(&J::Output) -> Call<U> + Send + Sync + 'wf,
     ) -> Step<'wf, J::Output>
     where
         J::Output: 'wf,
@@ -108,9 +108,9 @@ impl<'wf> Saga<'wf> {
             return refused(J::DEFINITION.name, Failure::new(FailureKind::Setup, message));
         }
         let stored = move |output: &str| {
-            // Like the body, `undo` does not run again for a recorded step.
+            // Like the body, `compensation` does not run again for a recorded step.
             let _inside = CodeContext::InlineStep.enter();
-            stored(undo(&decode_output(Ok(output.to_owned()))?))
+            stored(compensation(&decode_output(Ok(output.to_owned()))?))
         };
         let step = self.wf.run_with(call, Some(Box::new(stored)), Location::caller());
         // A refused step has the key of another step.
@@ -149,10 +149,10 @@ impl<'wf> Saga<'wf> {
     /// # Cost
     /// The cost of the compensations as steps. One statement if the code dropped steps. In a fork,
     /// one query for each kept step.
-    pub async fn undo(self) {
+    pub async fn compensate(self) {
         let attempt = &self.wf.attempt;
         if CodeContext::InlineStep.is_here() {
-            attempt.stop(StopReason::Refused(nested("saga.undo")));
+            attempt.stop(StopReason::Refused(nested("saga.compensate")));
             return std::future::pending().await;
         }
         let steps = std::mem::take(&mut *locked(&self.steps));

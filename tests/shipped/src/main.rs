@@ -45,7 +45,7 @@ async fn main() -> Result<()> {
     // A process of the same name takes over its runs at once.
     let worker = App::new(db.clone()).name("shipped").provide(hold).start().await?;
     let run = three_steps().idempotency_key("once").enqueue(&db).await?;
-    say(&format!("result {}", run.on(&db).result().await?));
+    say(&format!("result {}", run.with_db(&db).result().await?));
     worker.stop().await;
     Ok(())
 }

@@ -194,14 +194,14 @@ async fn pause(db: &Db, place: &Place) -> Result<()> {
     }
     again(async || db.set_overrides("check.canary", JobOverrides::new().disabled("on purpose")).await)
         .await?;
-    again(async || db.configure("check.canary", 1, &BTreeMap::from([("answer", 42)])).await).await?;
+    again(async || db.set_job_config("check.canary", 1, &BTreeMap::from([("answer", 42)])).await).await?;
     // Simulates tables that were copied from another database.
     let moved = "update runledger.installation set database = 0";
     again(async || sqlx::query(moved).execute(db.pool()).await).await?;
     again(async || db.adopt().await).await?;
     let worker = start(db).await?;
     again(async || db.clear_overrides("check.canary").await).await?;
-    again(async || db.unconfigure("check.canary", 1).await).await?;
+    again(async || db.delete_job_config("check.canary", 1).await).await?;
     // Simulates a request that reached the worker too late.
     let canary = keyed(db, "ended", jobs::check_canary).await?;
     again(async || canary.result().await).await?;
@@ -255,7 +255,7 @@ async fn graph(db: &Db) -> Result<()> {
         ours.extend_from("gate").append("more", more).await
     })
     .await?;
-    let theirs = again(async || declared("theirs").enqueue(db.pool()).await).await?.on(db);
+    let theirs = again(async || declared("theirs").enqueue(db.pool()).await).await?.with_db(db);
     let worker = start(db).await?;
     again(async || ours.gate("gate").revoke_links().await).await?;
     for handle in [&ours, &theirs] {

@@ -20,7 +20,7 @@ async fn tx(wf: &Wf, name: &str, n: u64) -> Result<u64> {
 async fn undone_after_a_race<J: Job>(wf: &Wf, undo: impl Fn(u64) -> Call<J> + Send + Sync) -> Result<()> {
     let saga = wf.saga();
     wf.race([1, 2].map(|n| saga.run(add(n, 1), |n| undo(*n)))).await?;
-    saga.undo().await;
+    saga.compensate().await;
     Ok(())
 }
 
@@ -271,7 +271,7 @@ changes! {
     new (wf: &Wf) { let saga = wf.saga(); saga.run(quick(1), |n| quick(*n)).await?; asleep(wf).await }
 
     a_saga_undone_by_the_code_no_more({}) Breaks("undo[add]", "no longer reaches it")
-    old (wf: &Wf) { let saga = wf.saga(); saga.run(add(1, 1), |n| quick(*n)).await?; saga.undo().await; asleep(wf).await }
+    old (wf: &Wf) { let saga = wf.saga(); saga.run(add(1, 1), |n| quick(*n)).await?; saga.compensate().await; asleep(wf).await }
     new (wf: &Wf) { let saga = wf.saga(); saga.run(add(1, 1), |n| quick(*n)).await?; asleep(wf).await }
 
     a_loser_taken_back_by_the_code({}) Fine

@@ -190,13 +190,13 @@ changes! {
     old (wf: &Wf) {
         let saga = wf.saga();
         saga.run(quick(1), |n| before::done(*n)).await?;
-        saga.undo().await;
+        saga.compensate().await;
         held(wf, "c").await
     }
     new (wf: &Wf) {
         let saga = wf.saga();
         saga.run(quick(1), |n| after::kept(*n)).await?;
-        saga.undo().await;
+        saga.compensate().await;
         Err("no more".into())
     }
 
@@ -217,7 +217,7 @@ changes! {
     new (wf: &Wf) {
         let saga = wf.saga();
         saga.run(quick(1), |n| after::kept(*n)).await?;
-        saga.undo().await;
+        saga.compensate().await;
         Ok(0)
     }
 
@@ -289,7 +289,7 @@ macro_rules! books {
                 match then.as_str() {
                     "sleeps" => asleep(wf).await?,
                     "undoes one and fails" => {
-                        cars.undo().await;
+                        cars.compensate().await;
                         0
                     }
                     _ => 0,

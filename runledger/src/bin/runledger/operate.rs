@@ -84,7 +84,8 @@ pub(crate) async fn enable(db: &Db, job: &str, json: bool) -> Said {
 }
 
 async fn not_disabled(db: &Db, job: &str) -> Result<String, runledger::ClientError> {
-    let disabled = db.overrides().await?.into_iter().filter(|stored| stored.overrides.why_disabled().is_some());
+    let disabled =
+        db.overrides().await?.into_iter().filter(|stored| stored.overrides.why_disabled().is_some());
     let names: Vec<String> = disabled.map(|stored| format!("`{}`", stored.job)).collect();
     let which = if names.is_empty() { "no job".to_owned() } else { names.join(", ") };
     Ok(format!("job `{job}` is not disabled under this name; nothing was written; disabled is {which}"))
@@ -111,11 +112,11 @@ pub(crate) async fn resources(db: &Db, json: bool) -> Said {
         }
     }
     if json {
-        let value = |it: &Resource| json!({ "resource": it.name, "permits": it.permits, "is_said": it.is_said, "held": it.n_held, "waiting": it.n_waiting });
+        let value = |it: &Resource| json!({ "resource": it.name, "permits": it.permits, "is_said": it.is_set, "held": it.n_held, "waiting": it.n_waiting });
         return json_line(&all.iter().map(value).collect::<Vec<_>>());
     }
     let row = |it: &Resource| {
-        let said = if it.is_said { "yes" } else { "no" };
+        let said = if it.is_set { "yes" } else { "no" };
         let (permits, held, waiting) =
             (it.permits.to_string(), it.n_held.to_string(), it.n_waiting.to_string());
         [shown(&it.name), permits, said.to_owned(), held, waiting]

@@ -453,9 +453,9 @@ pub struct NodeInfo {
     /// suspension or a shutdown do not count.
     pub attempt: i32,
     /// The number of its live dependencies. A gate with 0 is open.
-    pub n_needs: i32,
+    pub n_live_dependencies: i32,
     /// The names of its dependencies, sorted.
-    pub needs: Vec<String>,
+    pub dependencies: Vec<String>,
     /// When its current or last attempt began. For a gate: when it opened.
     pub started_at: Option<SystemTime>,
     /// When it ended.
@@ -500,8 +500,8 @@ pub(crate) async fn nodes(
                 job: (job != crate::model::graph::GATE).then(|| parts(&job).0.to_owned()),
                 state: state(row)?,
                 attempt: row.try_get("attempt")?,
-                n_needs: row.try_get("needs")?,
-                needs: row.try_get("needed")?,
+                n_live_dependencies: row.try_get("needs")?,
+                dependencies: row.try_get("needed")?,
                 started_at: instant(row, "started_at")?,
                 finished_at: instant(row, "finished_at")?,
                 error: error.map(|error| sealer.show_failure(&place_of_error(run_id, ""), &error)),

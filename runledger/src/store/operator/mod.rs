@@ -4,6 +4,6 @@ pub mod cancel;
 pub mod config;
 pub mod deadline;
 pub mod metrics;
+pub mod overrides;
 pub mod pause;
 pub mod resource;
-pub mod overrides;

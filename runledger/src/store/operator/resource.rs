@@ -18,7 +18,7 @@ pub struct Resource {
     /// The number of permits.
     pub permits: u32,
     /// Whether [`Db::set_permits`](crate::Db::set_permits) set the number. The default is 1.
-    pub is_said: bool,
+    pub is_set: bool,
     /// The number of permits that runs hold, each since its attempt was claimed.
     pub n_held: u64,
     /// The number of queued runs that need a permit, due or not. Counts at most 10,000.
@@ -40,7 +40,7 @@ fn resource(row: &PgRow) -> Result<Resource, sqlx::Error> {
     Ok(Resource {
         name: row.try_get("name")?,
         permits: row.try_get::<i32, _>("permits")?.unsigned_abs(),
-        is_said: row.try_get("is_said")?,
+        is_set: row.try_get("is_said")?,
         n_held: row.try_get::<i64, _>("held")?.unsigned_abs(),
         n_waiting: row.try_get::<i64, _>("waiting")?.unsigned_abs(),
     })

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::super::drive::{Drive, PATIENCE};
+use super::super::drive::{Drive, STALL_LIMIT};
 use super::super::standstill::{Standstill, is_over, why};
 use super::super::{Plan, Testing};
 use super::fault::Fault;
@@ -138,14 +138,15 @@ impl Stage {
         let scope = Scope::new(dies_at);
         let first = Process::start(&self.plan, &options, &scene, Arc::clone(&scope), Role::First);
         let first = first.await.map_err(told)?;
-        let patience = self.plan.patience.unwrap_or(PATIENCE);
-        let drive = Drive::new(&db, Arc::clone(&scene), self.plan.script.anew(), self.plan.names(), patience);
+        let stall_limit = self.plan.stall_limit.unwrap_or(STALL_LIMIT);
+        let drive =
+            Drive::new(&db, Arc::clone(&scene), self.plan.script.anew(), self.plan.names(), stall_limit);
         let mut course = Course {
             stage: self,
             options,
             scene: Arc::clone(&scene),
             drive,
-            patience,
+            stall_limit,
             first: Some(first),
             second: None,
             before: Vec::new(),
@@ -196,7 +197,7 @@ struct Course<'s> {
     drive: Drive,
     /// How long nothing may happen. A running body does not count as activity: a body that hangs is
     /// a defect to report.
-    patience: Duration,
+    stall_limit: Duration,
     first: Option<Process>,
     second: Option<Process>,
     /// The steps recorded when the first worker died or lost the run.
@@ -225,7 +226,7 @@ impl Course<'_> {
             }
             // The caller reports a blocked run with its failure.
             let is_finished = is_over(&look) && (look.n_left_below == 0 || look.state() == "blocked");
-            if is_finished && finished_at.get_or_insert_with(Instant::now).elapsed() > self.patience {
+            if is_finished && finished_at.get_or_insert_with(Instant::now).elapsed() > self.stall_limit {
                 return Ok(());
             }
             let may_move = look.is_at_rest() && (!is_finished || n_nudges_left > 0);
@@ -242,7 +243,7 @@ impl Course<'_> {
                 standstill.nudged();
                 n_nudges_left = n_nudges_left.saturating_sub(u32::from(is_finished));
             }
-            if let Some(limit) = standstill.limit(&look, self.patience) {
+            if let Some(limit) = standstill.limit(&look, self.stall_limit) {
                 return Err(format!("{}; {limit}", unfinished(&look, &limit.why(&look))));
             }
             let dies = self.first.as_ref().filter(|_| self.second.is_none()).map(|first| first.scope.death());

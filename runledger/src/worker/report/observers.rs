@@ -215,7 +215,7 @@ fn deliver(observer: Box<dyn Observer>, mut told: mpsc::Receiver<Message>, n_mis
 fn miss(observer: &dyn Observer, n_events: u64) {
     if n_events > 0 {
         tracing::warn!(n_events, "an observer is too slow, and was not told of as many events");
-        call(|| observer.missed(n_events));
+        call(|| observer.dropped(n_events));
     }
 }
 
@@ -238,13 +238,13 @@ impl Event {
             What::Retried(failure, delay) => observer.retried(attempt, failure, *delay),
             What::Failed(failure) => observer.failed(attempt, failure),
             What::Cancelled => observer.cancelled(attempt),
-            What::Undoing => observer.undoing(attempt),
+            What::Undoing => observer.compensating(attempt),
             What::Waiting => observer.waiting(attempt),
             What::Continued(delay) => observer.continued(attempt, *delay),
             What::Paused => observer.paused(attempt),
             What::Released => observer.released(attempt),
             What::Blocked(failure) => observer.blocked(attempt, failure),
-            What::Lost => observer.lost(attempt),
+            What::Lost => observer.superseded(attempt),
         }
     }
 }

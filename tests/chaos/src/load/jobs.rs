@@ -201,7 +201,7 @@ pub async fn chaos_journey(wf: &Wf, place: Place, journey: Journey) -> Result<u3
     }
     match journey {
         Journey::Arrives => {}
-        Journey::TurnsBack => saga.undo().await,
+        Journey::TurnsBack => saga.compensate().await,
         Journey::Fails | Journey::Strands => return Err("there is no way".into()),
         Journey::Waits => wf.sleep(ENDLESS).await?,
     }

@@ -377,8 +377,8 @@ impl Caller {
         let _ = tokio::time::timeout(PATIENCE, self.db.clear_overrides("check.flaky")).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.set_permits("account 0", 1)).await;
         let config = BTreeMap::from([("answer", 42)]);
-        let _ = tokio::time::timeout(PATIENCE, self.db.configure("check.flaky", 1, &config)).await;
-        let _ = tokio::time::timeout(PATIENCE, self.db.unconfigure("check.flaky", 1)).await;
+        let _ = tokio::time::timeout(PATIENCE, self.db.set_job_config("check.flaky", 1, &config)).await;
+        let _ = tokio::time::timeout(PATIENCE, self.db.delete_job_config("check.flaky", 1)).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.adopt()).await;
     }
 
@@ -423,7 +423,7 @@ pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
     let paused = "select run_id from runledger.waiting where state = 'paused'";
     let paused: Vec<Uuid> = sqlx::query_scalar(paused).fetch_all(db.pool()).await?;
     for run_id in paused {
-        RunHandle::of(own::chaos_ten, db, run_id).resume().await?;
+        RunHandle::attach(own::chaos_ten, db, run_id).resume().await?;
     }
     Ok(())
 }

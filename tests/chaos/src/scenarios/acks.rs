@@ -171,7 +171,7 @@ async fn lose(scene: &Scene, statement: &str) {
 async fn wait_for_a_result(scene: &mut Scene) {
     if let Some(run) = ask(scene, SHORT_RUN).await {
         // The tail checks that the run ends.
-        let _ = RunHandle::of(chaos_slow, scene.client.db(), run).result_within(RESULT).await;
+        let _ = RunHandle::attach(chaos_slow, scene.client.db(), run).result_within(RESULT).await;
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Two processes and one run with a few steps. Each exchange of two messages in the engine takes
 //! two actions here: a heartbeat and its reply, a claim and its reply, a write and its reply, the
-//! guard and the body after it. The engine's own `model::settle` decides how an attempt ends.
+//! guard and the body after it. The engine's own `model::run::settle` decides how an attempt ends.
 
 mod act;
 mod canon;

@@ -58,13 +58,14 @@ async fn forgets(wf: &Wf) -> Result<()> {
 
 #[tokio::test]
 async fn run_that_waits_for_a_long_body_ends_beside_an_unserved_child() {
-    let test = Testing::new().await.unwrap().with(jobs![forgets, slow]).patience(Duration::from_secs(3));
+    let test = Testing::new().await.unwrap().with(jobs![forgets, slow]).stall_limit(Duration::from_secs(3));
     test.start(forgets()).await.unwrap().result().await.unwrap();
 }
 
 #[tokio::test]
 async fn run_without_a_permit_is_reported_beside_one_that_goes_on() {
-    let test = Testing::new().await.unwrap().with(jobs![nothing, ticks]).patience(Duration::from_millis(500));
+    let test =
+        Testing::new().await.unwrap().with(jobs![nothing, ticks]).stall_limit(Duration::from_millis(500));
     test.db().set_permits("gateway", 0).await.unwrap();
     test.start(ticks()).await.unwrap();
     let run = test.start(nothing().resource("gateway")).await.unwrap();
@@ -87,7 +88,7 @@ async fn hangs_beside_a_child(wf: &Wf) -> Result<()> {
 #[tokio::test]
 async fn crashed_body_that_hangs_is_reported_beside_a_child_that_goes_on() {
     let jobs = jobs![hangs_beside_a_child, hangs, ticks];
-    let test = Testing::new().await.unwrap().with(jobs).patience(Duration::from_millis(500));
+    let test = Testing::new().await.unwrap().with(jobs).stall_limit(Duration::from_millis(500));
     let crashes = test.crash_everywhere(hangs_beside_a_child()).into_future();
     let said = tokio::time::timeout(LONG, crashes).await.expect("the kit gives up").unwrap_err().to_string();
     assert!(said.contains("the run does not end: it is running"), "{said}");
@@ -97,7 +98,7 @@ async fn crashed_body_that_hangs_is_reported_beside_a_child_that_goes_on() {
 #[ignore = "slow: `cargo exhaustive`"]
 async fn run_beside_an_endless_sleeper_is_reported_as_stuck() {
     let test = Testing::new().await.unwrap().with(jobs![nightly, waits]).auto_advance_time();
-    let test = test.patience(Duration::from_secs(3));
+    let test = test.stall_limit(Duration::from_secs(3));
     let _endless = test.start(nightly()).await.unwrap();
     let waits = test.start(waits()).await.unwrap();
     let error = tokio::time::timeout(LONG, waits.result()).await.expect("the kit gives up").unwrap_err();
@@ -114,20 +115,23 @@ async fn run_that_sleeps_thousands_of_times_ends() {
 }
 
 #[tokio::test]
-async fn crashed_run_that_stands_still_is_reported_with_the_patience() {
-    let test = Testing::new().await.unwrap().with(jobs![waits]).patience(Duration::from_secs(5));
+async fn crashed_run_that_stands_still_is_reported_with_the_stall_limit() {
+    let test = Testing::new().await.unwrap().with(jobs![waits]).stall_limit(Duration::from_secs(5));
     let error = tokio::time::timeout(LONG, test.crash_everywhere(waits()).into_future());
-    let error = error.await.expect("the kit keeps to the patience").unwrap_err();
+    let error = error.await.expect("the kit keeps to the stall limit").unwrap_err();
     assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
     let said = error.to_string();
     assert!(said.contains("nothing has happened for 5s") && said.contains("signal `approval`"), "{said}");
 }
 
 #[tokio::test]
-async fn crashed_body_longer_than_the_patience_names_the_patience() {
-    let test = Testing::new().await.unwrap().with(jobs![slow]).patience(Duration::from_secs(1));
+async fn crashed_body_longer_than_the_stall_limit_names_it() {
+    let test = Testing::new().await.unwrap().with(jobs![slow]).stall_limit(Duration::from_secs(1));
     let said = test.crash_everywhere(slow()).await.unwrap_err().to_string();
-    assert!(said.contains("nothing has happened for 1s") && said.contains("`Testing::patience`"), "{said}");
+    assert!(
+        said.contains("nothing has happened for 1s") && said.contains("`Testing::stall_limit`"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
