@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{RunState, Timings, Worker};
@@ -253,5 +254,67 @@ async fn run_whose_first_end_is_refused_keeps_its_failure_as_a_cause() {
     let error = until(&db, run.id(), |info| info.state == RunState::Failed).await.error.unwrap();
     assert!(error.message.contains("the audit is down"), "{error:?}");
     assert!(error.causes.iter().any(|cause| cause.contains("declined")), "{error:?}");
+    worker.stop().await;
+}
+
+/// Leases all ready runs to a worker that does not exist.
+const ORPHANS: &str = "with taken as (delete from runledger.ready returning run_id)
+    insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+    select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_of_a_dead_worker_is_executed_again_though_an_audit_refuses_the_text_of_the_crash() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    audit(&db, "attempt", "new.error ->> 'message'", 60).await;
+    let run = refused_charges().enqueue(&db).await.unwrap();
+    execute(&db, ORPHANS).await;
+    let worker = worker(&db, jobs![refused_charges]).await;
+    soon(run.result()).await.unwrap();
+    worker.stop().await;
+}
+
+#[workflow]
+async fn refused_awaits_a_word(wf: &Wf) -> Result<String> {
+    Ok(wf.signal("word").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_wait_is_refused_is_blocked_and_goes_on_when_resumed() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    audit(&db, "waiting", "case when new.error is null then repeat('x', 30) end", 20).await;
+    let app = App::new(db.clone()).with(jobs![refused_awaits_a_word]).idle_residency(Duration::ZERO);
+    let worker = app.timings(Timings::FAST).start().await.unwrap();
+    let run = refused_awaits_a_word().enqueue(&db).await.unwrap();
+    let error = until(&db, run.id(), |info| info.state == RunState::Blocked).await.error.unwrap();
+    assert!(error.message.contains("too long"), "{error:?}");
+    execute(&db, "drop trigger audit on runledger.waiting").await;
+    db.resume(run.id()).await.unwrap();
+    db.signal(run.id(), "word", &"on").await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), "on");
+    worker.stop().await;
+}
+
+/// A lease would keep a permit until maintenance finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_can_neither_end_nor_be_blocked_rests_in_its_queue() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(
+        &db,
+        "create function public.refuse() returns trigger language plpgsql as
+         $$ begin raise exception 'no end, and no block'; end $$;
+         create trigger refuses before insert on runledger.outcome for each row execute function public.refuse();
+         create trigger refuses before insert on runledger.waiting for each row execute function public.refuse()",
+    )
+    .await;
+    let run = refused_charges().enqueue(&db).await.unwrap();
+    let worker = worker(&db, jobs![refused_charges]).await;
+    let rests = "select count(*) from runledger.ready where ready_at > now() + interval '15 s'";
+    eventually(async || scalar::<i64>(&db, rests).await, |n_runs| *n_runs == 1).await;
+    execute(
+        &db,
+        "drop function public.refuse() cascade; update runledger.ready set ready_at = now() - interval '1 s'",
+    )
+    .await;
+    soon(run.result()).await.unwrap();
     worker.stop().await;
 }

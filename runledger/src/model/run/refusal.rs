@@ -2,16 +2,37 @@
 //!
 //! A trigger or constraint may refuse one state, or only the text of a failure. So each settlement
 //! asks for less than the one before. A run that did not end is never failed by a refusal: it is
-//! blocked, and an operator can resume it. A run that only returns to its queue has no other
+//! blocked, and an operator can resume it. If even that is refused, it returns to its queue, so
+//! that it keeps no permit of its resource. A run that only returns to its queue has no other
 //! settlement: maintenance returns it later.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::failure::{Failure, FailureKind};
 use super::settle::{Cause, Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
 
 /// An audit table may accept no longer text.
 const SHORT: &str = "not stored; see the worker's log";
+
+/// The pause before the next attempt of a run that can neither end nor be blocked.
+const PAUSE: Duration = Duration::from_secs(30);
+
+fn short() -> Failure {
+    Failure::new(FailureKind::Error, SHORT)
+}
+
+/// The same settlement, with the shortest text that says what happened.
+pub fn in_short(settlement: Settlement) -> Settlement {
+    let verdict = match settlement.verdict {
+        Verdict::Fail(_) => Verdict::Fail(short()),
+        Verdict::Cancel(_) => Verdict::Cancel(short()),
+        Verdict::Block(_) => Verdict::Block(short()),
+        Verdict::Requeue { due, cause, .. } => Verdict::Requeue { due, cause, failure: None },
+        verdict @ (Verdict::Complete(_) | Verdict::Pause) => verdict,
+    };
+    Settlement { verdict, ..settlement }
+}
 
 /// The settlements of one attempt. The next one is written if the database refuses the one before.
 pub struct Settlements {
@@ -86,8 +107,10 @@ impl First {
     ///
     /// 1. The same state, with the refusal as the failure and the run's own failure as its cause.
     /// 2. The same state, with the refusal alone.
-    /// 3. The run is blocked, and shows both.
-    /// 4. The run is blocked, with a short text.
+    /// 3. The same state, with a short text. A retry is not listed among the attempts.
+    /// 4. The run is blocked, and shows the refusal and its own failure.
+    /// 5. The run is blocked, with a short text.
+    /// 6. The run returns to its queue after a pause.
     fn after(self, refusal: &Failure) -> Vec<Settlement> {
         if self.is_released {
             return Vec::new();
@@ -110,18 +133,21 @@ impl First {
         );
         let explained = Failure { message, ..refusal.clone() };
         let in_full = own_failure.as_ref().and_then(|_| kept(with_own(refusal)));
+        let later = Settlement {
+            verdict: Verdict::Requeue { due: Due::In(PAUSE), cause: Cause::Released, failure: None },
+            counters: settle(Outcome::Released, self.claimed, &RetryPolicy::NOT_ASKED, 0.0).counters,
+        };
         in_full
             .into_iter()
             .chain(kept(refusal.clone()))
-            .chain([blocked(with_own(&explained)), blocked(Failure::new(FailureKind::Error, SHORT))])
+            .chain(kept(short()).map(in_short))
+            .chain([blocked(with_own(&explained)), blocked(short()), later])
             .collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::payload::Stored;
 
@@ -149,43 +175,52 @@ mod tests {
         matches!(settlement.verdict, Verdict::Block(_))
     }
 
+    fn is_later(settlement: &Settlement) -> bool {
+        matches!(settlement.verdict, Verdict::Requeue { due: Due::In(PAUSE), failure: None, .. })
+    }
+
     #[test]
     fn run_that_has_failed_stays_failed_until_no_failure_can_be_stored() {
-        let [first, second, third, fourth] = after(Verdict::Fail(own())).try_into().unwrap();
+        let [first, second, third, fourth, fifth, sixth] = after(Verdict::Fail(own())).try_into().unwrap();
         for (settlement, causes) in [(first, vec!["declined".to_owned()]), (second, Vec::new())] {
             let Verdict::Fail(failure) = settlement.verdict else { panic!("{settlement:?}") };
             assert_eq!((failure.message.as_str(), failure.causes), ("value too long", causes));
         }
-        let Verdict::Block(failure) = third.verdict else { panic!("{third:?}") };
-        assert!(failure.message.contains("value too long") && failure.causes == ["declined"], "{failure:?}");
+        assert_eq!(third.verdict, Verdict::Fail(short()));
         let Verdict::Block(failure) = fourth.verdict else { panic!("{fourth:?}") };
-        assert!(failure.message.len() < 40 && failure.causes.is_empty(), "{failure:?}");
+        assert!(failure.message.contains("value too long") && failure.causes == ["declined"], "{failure:?}");
+        assert_eq!(fifth.verdict, Verdict::Block(short()));
+        assert!(is_later(&sixth) && sixth.counters.attempt == 1, "{sixth:?}");
     }
 
     #[test]
     fn run_whose_output_is_refused_fails() {
         let all = after(Verdict::Complete(Stored::read("1".into())));
-        assert_eq!(all.len(), 3);
-        assert!(matches!(all[0].verdict, Verdict::Fail(_)));
+        assert_eq!(all.len(), 5);
+        assert!(all[..2].iter().all(|one| matches!(one.verdict, Verdict::Fail(_))));
     }
 
     #[test]
     fn attempt_whose_failure_is_refused_is_retried_as_its_policy_says() {
         let due = Due::In(Duration::from_secs(7));
         let all = after(Verdict::Requeue { due, cause: Cause::Retried, failure: Some(own()) });
-        for settlement in &all[..2] {
-            let Verdict::Requeue { due: kept, failure, .. } = &settlement.verdict else { panic!("{all:?}") };
-            assert_eq!((*kept, failure.as_ref().unwrap().message.as_str()), (due, "value too long"));
-            assert_eq!(settlement.counters.attempt, 2);
-        }
-        assert!(all[2..].iter().all(is_block));
+        let texts: Vec<Option<&str>> = all[..3]
+            .iter()
+            .map(|one| {
+                let Verdict::Requeue { due: kept, failure, .. } = &one.verdict else { panic!("{all:?}") };
+                assert_eq!((*kept, one.counters.attempt), (due, 2));
+                failure.as_ref().map(|failure| failure.message.as_str())
+            })
+            .collect();
+        assert_eq!(texts, [Some("value too long"), Some("value too long"), None]);
+        assert!(all[3..5].iter().all(is_block) && is_later(&all[5]));
     }
 
     #[test]
     fn cancelled_run_stays_cancelled() {
         let all = after(Verdict::Cancel(own()));
-        assert!(all[..2].iter().all(|one| matches!(one.verdict, Verdict::Cancel(_))));
-        assert!(all[2..].iter().all(is_block));
+        assert!(all[..3].iter().all(|one| matches!(one.verdict, Verdict::Cancel(_))));
+        assert!(all[3..5].iter().all(is_block) && is_later(&all[5]));
     }
 
     #[test]
@@ -193,8 +228,9 @@ mod tests {
         let slept = Verdict::Requeue { due: Due::In(Duration::ZERO), cause: Cause::Slept, failure: None };
         for verdict in [slept, Verdict::Block(own()), Verdict::Pause] {
             let all = after(verdict);
-            assert_eq!(all.len(), 2);
-            assert!(all.iter().all(|one| is_block(one) && one.counters.attempt == 1), "{all:?}");
+            assert_eq!(all.len(), 3);
+            assert!(all.iter().all(|one| one.counters.attempt == 1), "{all:?}");
+            assert!(all[..2].iter().all(is_block) && is_later(&all[2]), "{all:?}");
         }
     }
 

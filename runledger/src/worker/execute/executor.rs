@@ -8,10 +8,9 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use sqlx::PgConnection;
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::drive::{drive, drive_undo};
+use super::writer::refused;
 use crate::connection::code_context::CodeContext;
 use crate::connection::db::Db;
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
@@ -26,23 +25,20 @@ use crate::engine::attempt::context::Context;
 use crate::engine::attempt::stop::StopReason;
 use crate::engine::attempt::{Attempt, Mode, Progress};
 use crate::engine::beat::watched;
-use crate::engine::group_commit::{CommitQueue, WriteResult};
+use crate::engine::group_commit::CommitQueue;
 use crate::engine::liveness::Liveness;
 use crate::engine::span::within_span;
+use crate::engine::step::bounded;
 use crate::engine::step::call::policy_of;
 use crate::engine::step::markers;
-use crate::engine::step::{bounded, unit_random};
 use crate::engine::{body, transaction};
 use crate::model::graph::dependency_inputs;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use crate::model::replay::recorded;
 use crate::model::replay::{Recorded, Replay};
 use crate::model::run::failure::{Failure, FailureKind, Retry};
-use crate::model::run::refusal::Settlements;
-use crate::model::run::settle::{Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
+use crate::model::run::settle::{Counters, Outcome, RetryPolicy};
 use crate::model::run::state::RunState;
-use crate::store::attempt::checkpoint::Fence;
-use crate::store::attempt::settle::{FAILED_ABOVE, Settled};
 use crate::store::attempt::wait::{Waits, continue_run};
 use crate::store::error::{Class, Limit, Reason, class, own_cause};
 use crate::store::operator::cancel;
@@ -159,30 +155,9 @@ impl Executor {
         self.settle_unstarted(claimed, slot, Outcome::Diverged(failure)).await;
     }
 
-    async fn settle_unstarted(&self, claimed: Claimed, slot: Slot, outcome: Outcome) {
-        let first = settle(outcome, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
-        let mut settlements = Settlements::new(first, claimed.counters);
-        while let Some(settlement) = settlements.take_next() {
-            let settled = settled(slot.fence, settlement, &claimed, self.db.sealer());
-            let WriteResult::Refused(refusal) = self.commit_queue.write(settled).await else { break };
-            if !settlements.refused(&refusal) {
-                self.warn_unstored(slot.fence, &refusal);
-            }
-        }
-        self.hint_at_permit();
-    }
-
-    fn warn_unstored(&self, fence: Fence, refusal: &Failure) {
-        let failure = self.db.sealer().loggable(refusal);
-        tracing::error!(
-            run_id = %fence.run_id, %failure,
-            "the database refuses to store how an attempt ended; maintenance returns the run to its queue later"
-        );
-    }
-
     /// Makes the claimer scan for runs whose permit may be free now. A scan that finds none costs
     /// one claim.
-    fn hint_at_permit(&self) {
+    pub(super) fn hint_at_permit(&self) {
         self.freed.note();
         let _ = self.due.send(Duration::ZERO);
     }
@@ -313,124 +288,40 @@ impl Executor {
             AttemptEnd::Written => run.ended(What::Completed),
             AttemptEnd::Lost if run.watch.is_none() => {}
             AttemptEnd::Lost => run.ended(Box::pin(self.found(run)).await),
-            AttemptEnd::Suspended(waits) => run.ended(Box::pin(self.suspend(attempt, &waits)).await),
+            AttemptEnd::Suspended(waits) => {
+                let suspended = Box::pin(self.suspend(attempt, &waits)).await;
+                self.report_or_block(attempt, run, policy, suspended).await;
+            }
             AttemptEnd::Anew(input, delay) => {
-                run.ended(Box::pin(self.begin_anew(attempt, &input, delay)).await);
+                let continued = Box::pin(self.begin_anew(attempt, &input, delay)).await;
+                self.report_or_block(attempt, run, policy, continued).await;
             }
             AttemptEnd::Outcome(outcome) => self.settle(attempt, run, policy, outcome).await,
         }
     }
 
-    async fn settle(&self, attempt: &Attempt, run: &Run, policy: &RetryPolicy, outcome: Outcome) {
-        let claimed = &run.claimed;
-        let is_cancel = matches!(outcome, Outcome::Cancelled(_));
-        if let Outcome::Failed(failure, _) | Outcome::Diverged(failure) = &outcome {
-            let (job, number) = (attempt.definition.name, attempt.counters.attempt);
-            let failure = self.db.sealer().loggable(failure);
-            tracing::warn!(job, run_id = %attempt.fence.run_id, attempt = number, %failure, "an attempt failed");
-        }
-        let first = settle(outcome, claimed.counters, policy, unit_random());
-        let mut settlements = Settlements::new(first, claimed.counters);
-        while let Some(settlement) = settlements.take_next() {
-            let is_other = settlements.has_been_refused();
-            let written = Box::pin(self.write_settlement(attempt, run, settlement, is_other)).await;
-            let Err(refusal) = written else { break };
-            if !settlements.refused(&refusal) {
-                self.warn_unstored(attempt.fence, &refusal);
-            }
-        }
-        if is_cancel {
-            self.cancel_below(attempt.fence.run_id, None).await;
-        }
-    }
-
-    /// Writes a settlement, then reports it. Returns the failure if the database refuses it.
-    /// `is_other` says that it replaces a refused one.
-    async fn write_settlement(
-        &self,
-        attempt: &Attempt,
-        run: &Run,
-        settlement: Settlement,
-        is_other: bool,
-    ) -> Result<(), Failure> {
-        let due = match &settlement.verdict {
-            Verdict::Requeue { due: Due::In(delay), .. } => Some(*delay),
-            Verdict::Requeue { due: Due::At(instant), .. } => {
-                Some(instant.since(attempt.clock.stored(attempt.clock.now())))
-            }
-            // The run may have been resumed in between.
-            Verdict::Pause => Some(Duration::ZERO),
-            // The run may be queued for compensation.
-            Verdict::Fail(_) | Verdict::Cancel(_) if is_workflow(attempt.definition) => Some(Duration::ZERO),
-            _ => None,
-        };
-        let is_heard = run.watch.is_some() || self.on_failure.is_some();
-        let decided = is_heard.then(|| What::of(&settlement.verdict));
-        let decided_at = Instant::now();
-        let fence = attempt.fence;
-        let may_undo = is_workflow(attempt.definition);
-        // Only workflows start other runs.
-        let fails = may_undo && matches!(settlement.verdict, Verdict::Fail(_));
-        let settled = settled(fence, settlement, &run.claimed, self.db.sealer()).of_saga(may_undo);
-        let settled = if is_other { settled.after_refusal() } else { settled };
-        match self.commit_queue.write(settled).await {
-            WriteResult::Yes => {
-                if let Some(delay) = due {
-                    // Send after the commit: a scan of the claimer before it would miss the run. In
-                    // a shutdown the claimer may be gone, and needs no wake-up.
-                    let _ = self.due.send(delay.saturating_sub(decided_at.elapsed()));
-                }
-                if fails {
-                    self.cancel_below(fence.run_id, Some(FAILED_ABOVE)).await;
-                }
-                if let Some(decided) = decided {
-                    Box::pin(self.tell_committed(run, decided, may_undo)).await;
-                }
-            }
-            WriteResult::LeaseLost | WriteResult::Gone => Box::pin(self.tell_lost(run, decided)).await,
-            WriteResult::Refused(refusal) => return Err(refusal),
-        }
-        Ok(())
-    }
-
-    /// Cancels the children of a run that was cancelled or has failed.
-    ///
-    /// A cancel request has already cancelled the children that existed then. The run may have
-    /// started others since, and can start no more now. The children of a failed run are not
-    /// cancelled yet. If this does not finish, maintenance carries out the request that the run has
-    /// left.
-    async fn cancel_below(&self, run_id: Uuid, reason: Option<&str>) {
-        let cancel = async { cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason).await };
-        match Box::pin(with_timeout(STATEMENT_LIMIT, cancel)).await {
-            Ok(to_wake) => self.commit_queue.wakes.owe(to_wake),
-            Err(error) => {
-                tracing::warn!(%error, %run_id, "what is below a run that was cancelled or has failed is not cancelled yet");
-            }
-        }
-    }
-
-    async fn suspend(&self, attempt: &Attempt, waits: &Waits) -> What {
-        let is_written = self.until_written(attempt, Detach::Parked(waits)).await;
+    async fn suspend(&self, attempt: &Attempt, waits: &Waits) -> Result<What, Failure> {
+        let is_written = self.until_written(attempt, Detach::Parked(waits)).await?;
         // The awaited event may have arrived already, so the run may be due at once.
         let _ = self.due.send(Duration::ZERO);
-        if is_written { What::Waiting } else { What::Lost }
+        Ok(if is_written { What::Waiting } else { What::Lost })
     }
 
-    async fn begin_anew(&self, attempt: &Attempt, input: &Stored, delay: Duration) -> What {
-        let is_written = self.until_written(attempt, Detach::Anew(input, delay)).await;
+    async fn begin_anew(&self, attempt: &Attempt, input: &Stored, delay: Duration) -> Result<What, Failure> {
+        let is_written = self.until_written(attempt, Detach::Anew(input, delay)).await?;
         let _ = self.due.send(delay);
-        if is_written { What::Continued(delay) } else { What::Lost }
+        Ok(if is_written { What::Continued(delay) } else { What::Lost })
     }
 
     /// Writes how the attempt left its worker, and retries as long as the database is unavailable.
-    /// Returns false if the write failed or found no lease.
-    async fn until_written(&self, attempt: &Attempt, parting: Detach<'_>) -> bool {
+    /// Returns false if the write found no lease, and the failure if the database refuses it.
+    async fn until_written(&self, attempt: &Attempt, parting: Detach<'_>) -> Result<bool, Failure> {
         let (mut takes_turns, mut pause) = (false, REPEAT);
         loop {
             let turn = if takes_turns { Some(self.turn.lock().await) } else { None };
             let connection = self.db.acquire().await;
             if self.db.is_overtaken() {
-                return false;
+                return Ok(false);
             }
             let written = match connection {
                 Ok(mut connection) => {
@@ -440,11 +331,8 @@ impl Executor {
             };
             drop(turn);
             match written {
-                Ok(is_written) => return is_written,
-                Err(error) if class(&error) == Class::Permanent => {
-                    tracing::error!(%error, run_id = %attempt.fence.run_id, "the end of an attempt cannot be written");
-                    return false;
-                }
+                Ok(is_written) => return Ok(is_written),
+                Err(error) if class(&error) == Class::Permanent => return Err(refused(&error)),
                 Err(error) => {
                     warn_outage!(static, %error, "the end of an attempt waits for the database");
                     takes_turns = own_cause(&error).reason == Reason::Limit(Limit::Lock);
@@ -454,10 +342,6 @@ impl Executor {
             pause = (pause * 2).min(LAST_REPEAT);
         }
     }
-}
-
-fn settled(fence: Fence, settlement: Settlement, claimed: &Claimed, sealer: &Sealer) -> Settled {
-    Settled::new(fence, settlement, sealer).below(claimed.above)
 }
 
 /// A claimed run, its decrypted input, and its watch for observers.

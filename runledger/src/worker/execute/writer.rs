@@ -434,7 +434,7 @@ fn is_unique_violation(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }
 
-fn refused(error: &sqlx::Error) -> Failure {
+pub(crate) fn refused(error: &sqlx::Error) -> Failure {
     let failure = Failure::from_chain(FailureKind::Encode, error);
     let message = format!("the database refuses to store this record: {}", failure.message);
     Failure { message, ..failure }

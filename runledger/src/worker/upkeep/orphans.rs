@@ -7,9 +7,11 @@ use super::maintenance::BATCH;
 use crate::engine::step::unit_random;
 use crate::engine::wakes::Wakes;
 use crate::model::payload::Sealer;
-use crate::model::run::settle::{Outcome, RetryPolicy, settle};
+use crate::model::run::refusal::in_short;
+use crate::model::run::settle::{Outcome, RetryPolicy, Settlement, settle};
 use crate::store::attempt::settle as settlement;
 use crate::store::attempt::settle::Settled;
+use crate::store::error::{Class, class};
 use crate::store::operator::cancel;
 use crate::store::worker::orphans::settle_orphans;
 use crate::store::worker::set_aside::SetAside;
@@ -40,8 +42,18 @@ pub(crate) async fn adopt_orphans(
         if orphaned.is_empty() {
             return Ok(n_adopted);
         }
-        let settle = async |connection: &mut PgConnection, runs: &[Uuid]| {
-            settle_orphans(connection, runs, crashed).await
+        let settle = async |connection: &mut PgConnection, runs: &[Uuid]| match settle_orphans(
+            connection, runs, crashed,
+        )
+        .await
+        {
+            // A trigger or a constraint may refuse the text of the failure only. The run would
+            // keep its lease, and with it a permit.
+            Err(error) if runs.len() == 1 && class(&error) == Class::Permanent => {
+                tracing::warn!(%error, run_id = %runs[0], "the database refuses to store how an attempt ended; a shorter text is tried");
+                settle_orphans(connection, runs, crashed_in_short).await
+            }
+            settled => settled,
         };
         let owed = aside.spare(connection, &orphaned, settle).await?.done;
         if let Some(wakes) = wakes {
@@ -53,13 +65,24 @@ pub(crate) async fn adopt_orphans(
 }
 
 fn crashed(orphan: &Orphan) -> Settled {
+    settled(orphan, settlement_of(orphan))
+}
+
+fn crashed_in_short(orphan: &Orphan) -> Settled {
+    settled(orphan, in_short(settlement_of(orphan))).after_refusal()
+}
+
+fn settlement_of(orphan: &Orphan) -> Settlement {
     let outcome = if orphan.cancel_requested {
         Outcome::Cancelled(cancel::failure(None))
     } else {
         Outcome::Crashed { progressed: orphan.progressed, blame: orphan.blame }
     };
+    settle(outcome, orphan.lease.counters, &RetryPolicy::NOT_ASKED, unit_random())
+}
+
+fn settled(orphan: &Orphan, settlement: Settlement) -> Settled {
     let fence = orphan.lease.fence();
-    let settlement = settle(outcome, orphan.lease.counters, &RetryPolicy::NOT_ASKED, unit_random());
     // The text of a crash is the engine's own, and never encrypted.
     Settled::new(fence, settlement, &Sealer::default()).below(orphan.above).of_saga(true)
 }
