@@ -53,8 +53,8 @@ impl<'t, J: Job> TestRun<'t, J> {
     /// Call it to check the state before you skip time or send a signal.
     ///
     /// # Errors
-    /// [`ClientError::Config`] if a run is active for longer than [`stall_limit`](Testing::stall_limit);
-    /// otherwise a database error.
+    /// [`ClientError::Config`] if a run is active for longer than
+    /// [`stall_limit`](Testing::stall_limit); otherwise a database error.
     pub async fn wait_until_idle(&self) -> Result<(), ClientError> {
         Box::pin(self.drive.wait_until_idle(&self.test.hand, self.handle.id())).await
     }

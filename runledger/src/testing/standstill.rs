@@ -90,8 +90,8 @@ fn lasts(since: Option<Instant>) -> Duration {
     since.map_or(Duration::ZERO, |since| since.elapsed())
 }
 
-/// Whether a run becomes due within `stall_limit` without further action. A run that was locked when
-/// it was suspended is checked again after 30 s.
+/// Whether a run becomes due within `stall_limit` without further action. A run that was locked
+/// when it was suspended is checked again after 30 s.
 fn is_due_within(look: &Look, stall_limit: Duration) -> bool {
     look.next.is_some_and(|next| next <= stall_limit)
 }

@@ -2,7 +2,8 @@
 //!
 //! One process has one claimer, one group commit with one or two writers, and one task per run. The
 //! heartbeat has its own thread and connection. The control connection holds the session lock. Both
-//! connections are outside the pool. `model::run::settle` decides the outcome of a run, not this module.
+//! connections are outside the pool. `model::run::settle` decides the outcome of a run, not this
+//! module.
 
 pub(crate) mod app;
 mod claim;

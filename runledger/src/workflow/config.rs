@@ -138,7 +138,8 @@ impl Db {
 }
 
 impl Context {
-    /// Returns the configuration that an operator stored for this body's job by [`Db::set_job_config`].
+    /// Returns the configuration that an operator stored for this body's job by
+    /// [`Db::set_job_config`].
     ///
     /// `version` is the version of the format. `None` if no configuration is stored. The worker
     /// reads configurations at its start and at each heartbeat, so the value may be that old. No
