@@ -1,5 +1,5 @@
-//! The only module that contains SQL: one file per statement. Rows
-//! that may be invalid become model types that are always valid.
+//! The only module that contains SQL: one file per statement. Rows that may be invalid become model
+//! types that are always valid.
 
 pub mod attempt;
 pub mod error;

@@ -1,4 +1,4 @@
-//! Statements of an attempt: the claim, its recorded steps, its waits and its end.
+//! Statements of an attempt: its recorded steps, its waits and its end.
 
 pub mod checkpoint;
 pub mod log;

@@ -1,4 +1,5 @@
-//! Workers: registers them, takes session locks, sends heartbeats, and marks dead workers.
+//! Statements that only workers execute. This file registers workers, takes session locks, sends
+//! heartbeats, and marks dead workers.
 
 pub(crate) mod cancel_requests;
 pub mod claim;

@@ -1,4 +1,5 @@
-//! Writes how attempts end, and tries less if the database refuses it.
+//! Writes how attempts end. If the database refuses an outcome, the next one of its [`Settlements`]
+//! is written.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ impl Executor {
         self.hint_at_permit();
     }
 
-    pub(super) fn note_refusal(&self, settlements: &mut Settlements, fence: Fence, refusal: &Failure) {
+    fn note_refusal(&self, settlements: &mut Settlements, fence: Fence, refusal: &Failure) {
         let (run_id, failure) = (fence.run_id, self.db.sealer().loggable(refusal));
         if settlements.refused(refusal) {
             tracing::warn!(%run_id, %failure, "the database refuses to store how an attempt ended; the worker tries to store less of it");
@@ -84,7 +85,7 @@ impl Executor {
 
     /// Writes a settlement, then reports it. Returns the failure if the database refuses it.
     /// `is_other` says that it replaces a refused one.
-    pub(super) async fn write_settlement(
+    async fn write_settlement(
         &self,
         attempt: &Attempt,
         run: &Run,
@@ -137,7 +138,7 @@ impl Executor {
     /// started others since, and can start no more now. The children of a failed run are not
     /// cancelled yet. If this does not finish, maintenance carries out the request that the run has
     /// left.
-    pub(super) async fn cancel_below(&self, run_id: Uuid, reason: Option<&str>) {
+    async fn cancel_below(&self, run_id: Uuid, reason: Option<&str>) {
         let cancel = async { cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason).await };
         match Box::pin(with_timeout(STATEMENT_LIMIT, cancel)).await {
             Ok(to_wake) => self.commit_queue.wakes.owe(to_wake),
