@@ -286,6 +286,7 @@ async fn run_whose_wait_is_refused_is_blocked_and_goes_on_when_resumed() {
     let worker = app.timings(Timings::FAST).start().await.unwrap();
     let run = refused_awaits_a_word().enqueue(&db).await.unwrap();
     let error = until(&db, run.id(), |info| info.state == RunState::Blocked).await.error.unwrap();
+    assert!(error.message.starts_with("the wait of this run cannot be stored"), "{error:?}");
     assert!(error.message.contains("too long"), "{error:?}");
     execute(&db, "drop trigger audit on runledger.waiting").await;
     db.resume(run.id()).await.unwrap();
@@ -294,27 +295,62 @@ async fn run_whose_wait_is_refused_is_blocked_and_goes_on_when_resumed() {
     worker.stop().await;
 }
 
+/// Refuses that runs end, and that they are blocked.
+const REFUSES: &str = "create function public.refuse() returns trigger language plpgsql as
+     $$ begin raise exception 'no end, and no block'; end $$;
+     create trigger refuses before insert on runledger.outcome for each row execute function public.refuse();
+     create trigger refuses before insert on runledger.waiting for each row execute function public.refuse()";
+
+const REFUSES_NO_MORE: &str = "drop function public.refuse() cascade;
+     update runledger.ready set ready_at = now() - interval '1 s'";
+
+/// The runs that return to their queue because nothing else of them can be stored.
+async fn until_one_rests(db: &Db) {
+    let rests = "select count(*) from runledger.ready where ready_at > now() + interval '15 s'";
+    eventually(async || scalar::<i64>(db, rests).await, |n_runs| *n_runs == 1).await;
+}
+
 /// A lease would keep a permit until maintenance finds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn run_that_can_neither_end_nor_be_blocked_rests_in_its_queue() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    execute(
-        &db,
-        "create function public.refuse() returns trigger language plpgsql as
-         $$ begin raise exception 'no end, and no block'; end $$;
-         create trigger refuses before insert on runledger.outcome for each row execute function public.refuse();
-         create trigger refuses before insert on runledger.waiting for each row execute function public.refuse()",
-    )
-    .await;
+    execute(&db, REFUSES).await;
     let run = refused_charges().enqueue(&db).await.unwrap();
     let worker = worker(&db, jobs![refused_charges]).await;
-    let rests = "select count(*) from runledger.ready where ready_at > now() + interval '15 s'";
-    eventually(async || scalar::<i64>(&db, rests).await, |n_runs| *n_runs == 1).await;
-    execute(
-        &db,
-        "drop function public.refuse() cascade; update runledger.ready set ready_at = now() - interval '1 s'",
-    )
-    .await;
+    until_one_rests(&db).await;
+    execute(&db, REFUSES_NO_MORE).await;
     soon(run.result()).await.unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_while_its_end_is_refused() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run = refused_charges().enqueue(&db).await.unwrap();
+    execute(&db, ORPHANS).await;
+    execute(&db, REFUSES).await;
+    db.cancel(run.id(), "no longer needed").await.unwrap();
+    let worker = worker(&db, jobs![refused_charges]).await;
+    until_one_rests(&db).await;
+    execute(&db, REFUSES_NO_MORE).await;
+    until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+    worker.stop().await;
+}
+
+/// In the queue it would crash another worker.
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_has_crashed_five_workers_keeps_its_lease_until_it_can_be_blocked() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run = refused_charges().enqueue(&db).await.unwrap();
+    execute(&db, ORPHANS).await;
+    execute(&db, "update runledger.lease set crashes = 4").await;
+    execute(&db, "create sequence public.try").await;
+    execute(&db, &REFUSES.replace("raise", "perform nextval('public.try'); raise")).await;
+    let worker = worker(&db, jobs![refused_charges]).await;
+    let n_tries = "select last_value from public.try";
+    eventually(async || scalar::<i64>(&db, n_tries).await, |n_tries| *n_tries >= 3).await;
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.lease").await, 1);
+    execute(&db, "drop function public.refuse() cascade").await;
+    until(&db, run.id(), |info| info.state == RunState::Blocked).await;
     worker.stop().await;
 }

@@ -22,8 +22,17 @@ fn short() -> Failure {
     Failure::new(FailureKind::Error, SHORT)
 }
 
+/// Why a run is blocked if its outcome, its wait or its continuation cannot be stored.
+pub fn explained(what: &str, refusal: &Failure) -> Failure {
+    let message = format!(
+        "the {what} cannot be stored: {}; see whether a trigger or a constraint refuses it, then resume or cancel the run",
+        refusal.message
+    );
+    Failure { message, ..refusal.clone() }
+}
+
 /// The same settlement, with the shortest text that says what happened.
-pub fn in_short(settlement: Settlement) -> Settlement {
+fn in_short(settlement: Settlement) -> Settlement {
     let verdict = match settlement.verdict {
         Verdict::Fail(_) => Verdict::Fail(short()),
         Verdict::Cancel(_) => Verdict::Cancel(short()),
@@ -44,6 +53,7 @@ pub struct Settlements {
 struct First {
     kept: Option<Kept>,
     is_released: bool,
+    is_crash: bool,
     own_failure: Option<String>,
     counters: Counters,
     claimed: Counters,
@@ -80,7 +90,19 @@ impl Settlements {
         let own_failure = first.verdict.failure().map(ToString::to_string);
         let counters = first.counters;
         let next = VecDeque::from([first]);
-        Self { next, first: Some(First { kept, is_released, own_failure, counters, claimed }) }
+        Self {
+            next,
+            first: Some(First { kept, is_released, is_crash: false, own_failure, counters, claimed }),
+        }
+    }
+
+    /// The settlements of a crashed attempt, which keep the state. A run whose return is refused
+    /// is not blocked: its queue may be closed for now. A run that is to be blocked does not
+    /// return: it would crash another worker.
+    pub fn of_crash(first: Settlement, claimed: Counters) -> Self {
+        let mut settlements = Self::new(first, claimed);
+        settlements.first = settlements.first.map(|first| First { is_crash: true, ..first });
+        settlements
     }
 
     /// Returns the next settlement to write, if there is one.
@@ -91,6 +113,11 @@ impl Settlements {
     /// Whether the next settlement replaces a refused one.
     pub fn has_been_refused(&self) -> bool {
         self.first.is_none()
+    }
+
+    /// Whether the next settlement returns the run to its queue because nothing else is left.
+    pub fn rest_is_next(&self) -> bool {
+        self.has_been_refused() && matches!(self.next.front(), Some(next) if is_rest(next))
     }
 
     /// Takes note that the database refused the last settlement. Returns false if no other is left.
@@ -127,13 +154,11 @@ impl First {
         };
         let blocked =
             |failure| settle(Outcome::Diverged(failure), self.claimed, &RetryPolicy::NOT_ASKED, 0.0);
-        let message = format!(
-            "the end of this attempt cannot be stored: {}; see whether a trigger or a constraint refuses it, then resume or cancel the run",
-            refusal.message
-        );
-        let explained = Failure { message, ..refusal.clone() };
+        let explained = explained("end of this attempt", refusal);
         let in_full = own_failure.as_ref().and_then(|_| kept(with_own(refusal)));
-        let later = Settlement {
+        let blocks = [blocked(with_own(&explained)), blocked(short())];
+        let may_block = !self.is_crash || self.kept.is_none();
+        let rest = Settlement {
             verdict: Verdict::Requeue { due: Due::In(PAUSE), cause: Cause::Released, failure: None },
             counters: settle(Outcome::Released, self.claimed, &RetryPolicy::NOT_ASKED, 0.0).counters,
         };
@@ -141,9 +166,14 @@ impl First {
             .into_iter()
             .chain(kept(refusal.clone()))
             .chain(kept(short()).map(in_short))
-            .chain([blocked(with_own(&explained)), blocked(short()), later])
+            .chain(blocks.into_iter().filter(|_| may_block))
+            .chain((!self.is_crash).then_some(rest))
             .collect()
     }
+}
+
+fn is_rest(settlement: &Settlement) -> bool {
+    matches!(settlement.verdict, Verdict::Requeue { due: Due::In(PAUSE), cause: Cause::Released, .. })
 }
 
 #[cfg(test)]
@@ -175,10 +205,6 @@ mod tests {
         matches!(settlement.verdict, Verdict::Block(_))
     }
 
-    fn is_later(settlement: &Settlement) -> bool {
-        matches!(settlement.verdict, Verdict::Requeue { due: Due::In(PAUSE), failure: None, .. })
-    }
-
     #[test]
     fn run_that_has_failed_stays_failed_until_no_failure_can_be_stored() {
         let [first, second, third, fourth, fifth, sixth] = after(Verdict::Fail(own())).try_into().unwrap();
@@ -190,7 +216,7 @@ mod tests {
         let Verdict::Block(failure) = fourth.verdict else { panic!("{fourth:?}") };
         assert!(failure.message.contains("value too long") && failure.causes == ["declined"], "{failure:?}");
         assert_eq!(fifth.verdict, Verdict::Block(short()));
-        assert!(is_later(&sixth) && sixth.counters.attempt == 1, "{sixth:?}");
+        assert!(is_rest(&sixth) && sixth.counters.attempt == 1, "{sixth:?}");
     }
 
     #[test]
@@ -213,14 +239,14 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, [Some("value too long"), Some("value too long"), None]);
-        assert!(all[3..5].iter().all(is_block) && is_later(&all[5]));
+        assert!(all[3..5].iter().all(is_block) && is_rest(&all[5]));
     }
 
     #[test]
     fn cancelled_run_stays_cancelled() {
         let all = after(Verdict::Cancel(own()));
         assert!(all[..3].iter().all(|one| matches!(one.verdict, Verdict::Cancel(_))));
-        assert!(all[3..5].iter().all(is_block) && is_later(&all[5]));
+        assert!(all[3..5].iter().all(is_block) && is_rest(&all[5]));
     }
 
     #[test]
@@ -230,7 +256,23 @@ mod tests {
             let all = after(verdict);
             assert_eq!(all.len(), 3);
             assert!(all.iter().all(|one| one.counters.attempt == 1), "{all:?}");
-            assert!(all[..2].iter().all(is_block) && is_later(&all[2]), "{all:?}");
+            assert!(all[..2].iter().all(is_block) && is_rest(&all[2]), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn crashed_run_keeps_its_state() {
+        let due = Due::In(Duration::ZERO);
+        let returned = Verdict::Requeue { due, cause: Cause::Crashed, failure: Some(own()) };
+        for (verdict, n_others) in [(returned, 3), (Verdict::Block(own()), 2)] {
+            let is_blocked = matches!(verdict, Verdict::Block(_));
+            let mut settlements = Settlements::of_crash(Settlement { verdict, counters: CLAIMED }, CLAIMED);
+            settlements.take_next().unwrap();
+            for _ in 0..n_others {
+                assert!(settlements.refused(&own()) && !settlements.rest_is_next());
+                assert_eq!(is_block(&settlements.take_next().unwrap()), is_blocked);
+            }
+            assert!(!settlements.refused(&own()));
         }
     }
 

@@ -37,6 +37,7 @@ use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use crate::model::replay::recorded;
 use crate::model::replay::{Recorded, Replay};
 use crate::model::run::failure::{Failure, FailureKind, Retry};
+use crate::model::run::refusal::explained;
 use crate::model::run::settle::{Counters, Outcome, RetryPolicy};
 use crate::model::run::state::RunState;
 use crate::store::attempt::wait::{Waits, continue_run};
@@ -332,7 +333,9 @@ impl Executor {
             drop(turn);
             match written {
                 Ok(is_written) => return Ok(is_written),
-                Err(error) if class(&error) == Class::Permanent => return Err(refused(&error)),
+                Err(error) if class(&error) == Class::Permanent => {
+                    return Err(explained(parting.name(), &refused(&error)));
+                }
                 Err(error) => {
                     warn_outage!(static, %error, "the end of an attempt waits for the database");
                     takes_turns = own_cause(&error).reason == Reason::Limit(Limit::Lock);
@@ -378,6 +381,13 @@ enum Detach<'a> {
 }
 
 impl Detach<'_> {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Parked(_) => "wait of this run",
+            Self::Anew(..) => "continuation of this run",
+        }
+    }
+
     /// Returns false if the lease is lost.
     async fn write(&self, connection: &mut PgConnection, attempt: &Attempt) -> Result<bool, sqlx::Error> {
         match self {

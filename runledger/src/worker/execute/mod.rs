@@ -4,5 +4,5 @@ pub(crate) mod deferred_writes;
 pub(crate) mod drive;
 pub(crate) mod executor;
 pub(crate) mod report_outcome;
-mod settling;
+pub(crate) mod settling;
 pub(crate) mod writer;

@@ -1,6 +1,7 @@
 //! Writes how attempts end. If the database refuses an outcome, the next one of its [`Settlements`]
 //! is written.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -30,21 +31,10 @@ impl Executor {
         while let Some(settlement) = settlements.take_next() {
             let settled = settled(slot.fence, settlement, &claimed, self.db.sealer());
             let WriteResult::Refused(refusal) = self.commit_queue.write(settled).await else { break };
-            self.note_refusal(&mut settlements, slot.fence, &refusal);
+            let loggable = self.db.sealer().loggable(&refusal);
+            note_refusal(&mut settlements, slot.fence.run_id, &refusal, &loggable);
         }
         self.hint_at_permit();
-    }
-
-    fn note_refusal(&self, settlements: &mut Settlements, fence: Fence, refusal: &Failure) {
-        let (run_id, failure) = (fence.run_id, self.db.sealer().loggable(refusal));
-        if settlements.refused(refusal) {
-            tracing::warn!(%run_id, %failure, "the database refuses to store how an attempt ended; the worker tries to store less of it");
-        } else {
-            tracing::error!(
-                %run_id, %failure,
-                "the database refuses to store how an attempt ended; maintenance returns the run to its queue later"
-            );
-        }
     }
 
     /// Blocks the run if the database refuses its wait or its continuation: an attempt would end
@@ -58,7 +48,7 @@ impl Executor {
     ) {
         match left {
             Ok(what) => run.ended(what),
-            Err(refusal) => Box::pin(self.settle(attempt, run, policy, Outcome::Diverged(refusal))).await,
+            Err(failure) => Box::pin(self.settle(attempt, run, policy, Outcome::Diverged(failure))).await,
         }
     }
 
@@ -76,7 +66,8 @@ impl Executor {
             let is_other = settlements.has_been_refused();
             let written = Box::pin(self.write_settlement(attempt, run, settlement, is_other)).await;
             let Err(refusal) = written else { break };
-            self.note_refusal(&mut settlements, attempt.fence, &refusal);
+            let loggable = self.db.sealer().loggable(&refusal);
+            note_refusal(&mut settlements, attempt.fence.run_id, &refusal, &loggable);
         }
         if is_cancel {
             self.cancel_below(attempt.fence.run_id, None).await;
@@ -147,6 +138,25 @@ impl Executor {
             }
         }
     }
+}
+
+/// Takes note that the database refused the last settlement, and logs it. Returns false if no other
+/// is left.
+pub(crate) fn note_refusal(
+    settlements: &mut Settlements,
+    run_id: Uuid,
+    refusal: &Failure,
+    loggable: &impl Display,
+) -> bool {
+    let is_left = settlements.refused(refusal);
+    if !is_left {
+        tracing::error!(%run_id, failure = %loggable, "the database refuses to store how an attempt ended; maintenance tries again");
+    } else if settlements.rest_is_next() {
+        tracing::error!(%run_id, failure = %loggable, "the database refuses even to block a run; it returns to its queue, and is claimed again in 30 s");
+    } else {
+        tracing::warn!(%run_id, failure = %loggable, "the database refuses to store how an attempt ended; the worker tries to store less of it");
+    }
+    is_left
 }
 
 fn settled(fence: Fence, settlement: Settlement, claimed: &Claimed, sealer: &Sealer) -> Settled {

@@ -7,7 +7,7 @@ use super::maintenance::BATCH;
 use crate::engine::step::unit_random;
 use crate::engine::wakes::Wakes;
 use crate::model::payload::Sealer;
-use crate::model::run::refusal::in_short;
+use crate::model::run::refusal::Settlements;
 use crate::model::run::settle::{Outcome, RetryPolicy, Settlement, settle};
 use crate::store::attempt::settle as settlement;
 use crate::store::attempt::settle::Settled;
@@ -16,6 +16,8 @@ use crate::store::operator::cancel;
 use crate::store::worker::orphans::settle_orphans;
 use crate::store::worker::set_aside::SetAside;
 use crate::store::worker::{self, Lease, Orphan};
+use crate::worker::execute::settling::note_refusal;
+use crate::worker::execute::writer::refused;
 
 /// Returns runs to their queues.
 pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -> Result<(), sqlx::Error> {
@@ -42,18 +44,11 @@ pub(crate) async fn adopt_orphans(
         if orphaned.is_empty() {
             return Ok(n_adopted);
         }
-        let settle = async |connection: &mut PgConnection, runs: &[Uuid]| match settle_orphans(
-            connection, runs, crashed,
-        )
-        .await
-        {
-            // A trigger or a constraint may refuse the text of the failure only. The run would
-            // keep its lease, and with it a permit.
-            Err(error) if runs.len() == 1 && class(&error) == Class::Permanent => {
-                tracing::warn!(%error, run_id = %runs[0], "the database refuses to store how an attempt ended; a shorter text is tried");
-                settle_orphans(connection, runs, crashed_in_short).await
+        let settle = async |connection: &mut PgConnection, runs: &[Uuid]| match runs {
+            [run_id] => settle_alone(connection, *run_id).await,
+            runs => {
+                settle_orphans(connection, runs, |orphan| Some(settled(orphan, settlement_of(orphan)))).await
             }
-            settled => settled,
         };
         let owed = aside.spare(connection, &orphaned, settle).await?.done;
         if let Some(wakes) = wakes {
@@ -64,12 +59,35 @@ pub(crate) async fn adopt_orphans(
     }
 }
 
-fn crashed(orphan: &Orphan) -> Settled {
-    settled(orphan, settlement_of(orphan))
+/// Settles a run. If the database refuses that, writes its other settlements in turn.
+async fn settle_alone(connection: &mut PgConnection, run_id: Uuid) -> Result<Vec<Uuid>, sqlx::Error> {
+    let mut settlements: Option<Settlements> = None;
+    loop {
+        let decide = |orphan: &Orphan| {
+            let settlements = settlements.get_or_insert_with(|| settlements_of(orphan));
+            let is_other = settlements.has_been_refused();
+            let settled = settled(orphan, settlements.take_next()?);
+            Some(if is_other { settled.after_refusal() } else { settled })
+        };
+        let error = match settle_orphans(connection, &[run_id], decide).await {
+            Err(error) if class(&error) == Class::Permanent => error,
+            settled => return settled,
+        };
+        let Some(settlements) = &mut settlements else { return Err(error) };
+        let refusal = refused(&error);
+        if !note_refusal(settlements, run_id, &refusal, &refusal) {
+            return Err(error);
+        }
+    }
 }
 
-fn crashed_in_short(orphan: &Orphan) -> Settled {
-    settled(orphan, in_short(settlement_of(orphan))).after_refusal()
+fn settlements_of(orphan: &Orphan) -> Settlements {
+    let (first, claimed) = (settlement_of(orphan), orphan.lease.counters);
+    if orphan.cancel_requested {
+        Settlements::new(first, claimed)
+    } else {
+        Settlements::of_crash(first, claimed)
+    }
 }
 
 fn settlement_of(orphan: &Orphan) -> Settlement {
