@@ -337,20 +337,32 @@ async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_while_its_end_is_refu
     worker.stop().await;
 }
 
-/// In the queue it would crash another worker.
+/// Leases the ready run to a dead worker in which it was on trial, as before its fifth crash.
+const ON_TRIAL: &str = "with taken as (delete from runledger.ready returning run_id),
+         dead as (
+             insert into runledger.worker (name, version, session_name, jobs, queues, state, died_at, died_why, trial)
+             select 'gone', '1', 'gone', '{}', '{}', 'dead', now(), 'its lease was over', run_id from taken
+             returning worker_id
+         )
+     insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+     select run_id, gen_random_uuid(), worker_id, 1, 4, 5, now() from taken, dead";
+
+/// In its queue it would crash another worker.
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_has_crashed_five_workers_keeps_its_lease_until_it_can_be_blocked() {
+async fn run_that_has_crashed_five_workers_is_not_executed_again_while_its_block_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let run = refused_charges().enqueue(&db).await.unwrap();
-    execute(&db, ORPHANS).await;
-    execute(&db, "update runledger.lease set crashes = 4").await;
+    let executions = Compensations::default();
+    let run = refused_refunds_at_once().enqueue(&db).await.unwrap();
+    execute(&db, ON_TRIAL).await;
     execute(&db, "create sequence public.try").await;
     execute(&db, &REFUSES.replace("raise", "perform nextval('public.try'); raise")).await;
-    let worker = worker(&db, jobs![refused_charges]).await;
+    let app = App::new(db.clone()).with(jobs![refused_refunds_at_once]).provide(executions.clone());
+    let worker = app.timings(Timings::FAST).start().await.unwrap();
+    // A round of maintenance refuses three settlements at most.
     let n_tries = "select last_value from public.try";
-    eventually(async || scalar::<i64>(&db, n_tries).await, |n_tries| *n_tries >= 3).await;
-    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.lease").await, 1);
+    eventually(async || scalar::<i64>(&db, n_tries).await, |n_tries| *n_tries > 3).await;
     execute(&db, "drop function public.refuse() cascade").await;
-    until(&db, run.id(), |info| info.state == RunState::Blocked).await;
+    let info = until(&db, run.id(), |info| info.state == RunState::Blocked).await;
+    assert_eq!((executions.0.load(Ordering::SeqCst), info.crashes), (0, 5));
     worker.stop().await;
 }
