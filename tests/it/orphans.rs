@@ -1,7 +1,7 @@
 //! Runs that are still live when their parent fails.
 
 use runledger::prelude::*;
-use runledger::{ClientError, RunInfo, RunState};
+use runledger::{ClientError, RunInfo, RunState, Timings};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
@@ -25,6 +25,11 @@ async fn cancelled(db: &Db, run_id: Uuid) -> String {
 
 async fn no_requests_are_left(db: &Db) {
     eventually(async || scalar::<i64>(db, "select count(*) from runledger.cancel").await, |n| *n == 0).await;
+}
+
+#[job]
+async fn ends_at_once() -> Result<()> {
+    Ok(())
 }
 
 #[job(max_attempts = 1)]
@@ -288,5 +293,31 @@ async fn a_failed_run_is_revived_only_when_it_is_quiet() {
     until(&db, child, |info| info.state.is_terminal()).await;
     let revived = handle.revive(RunState::Failed).await.unwrap();
     assert_eq!(soon(revived.result()).await.unwrap(), 7);
+    worker.stop().await;
+}
+
+/// Leases all ready runs to a worker of this name that is gone.
+const PREDECESSOR: &str = "with gone as (
+             insert into runledger.worker (name, version, session_name, lock_incarnation, jobs, queues)
+             select 'shop', '1', 'gone', runledger.server_incarnation(), '{}', '{}'
+             returning worker_id
+         ),
+         taken as (delete from runledger.ready returning run_id)
+     insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+     select run_id, gen_random_uuid(), worker_id, 1, 0, 1, now() from taken, gone";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_starts_under_the_name_of_a_dead_one_though_the_runs_of_that_cannot_go_on() {
+    let Fixture { db, database } = Fixture::new().await;
+    let runs = [ends_at_once().enqueue(&db).await.unwrap(), ends_at_once().enqueue(&db).await.unwrap()];
+    execute(&db, PREDECESSOR).await;
+    let mut locker = database.connect().await.unwrap();
+    sqlx::raw_sql("begin; lock table runledger.ready in share mode").execute(&mut locker).await.unwrap();
+    let app = App::new(db.clone()).with(jobs![ends_at_once]).name("shop");
+    let worker = soon(app.timings(Timings::FAST).start()).await.unwrap();
+    sqlx::raw_sql("rollback").execute(&mut locker).await.unwrap();
+    for run in runs {
+        soon(run.result()).await.unwrap();
+    }
     worker.stop().await;
 }

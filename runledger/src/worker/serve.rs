@@ -483,7 +483,8 @@ async fn register_on(
     Ok(Some(Identity { worker_id, registered_at, control, era, has_buried }))
 }
 
-/// Marks dead the earlier workers of this name, and returns whether there were any.
+/// Marks dead the earlier workers of this name, and returns whether there were any. Maintenance
+/// recovers their runs: a run that the database refuses must not keep the worker from starting.
 ///
 /// A free lock is enough evidence here: a process that restarts under its name does not wait until
 /// its predecessor is suspect.
@@ -500,7 +501,6 @@ async fn bury_predecessors(
         match worker::bury_if_unlocked(connection, predecessor, 0.0, "its name came back").await {
             Ok(true) => {
                 tracing::info!(predecessor, "the worker of this name is gone; its runs go on here");
-                adopt_orphans(connection, &mut SetAside::default(), None).await?;
                 has_buried = true;
             }
             Ok(false) => {}

@@ -15,6 +15,11 @@ use crate::worker::timings::Timings;
 /// If the database clock moves by this much more than the local one, it has jumped.
 pub(crate) const CLOCK_JUMP: Duration = Duration::from_secs(5);
 
+/// Safety sweeps run at most this long after a worker was marked dead. The worker may have settled
+/// a run and died before it woke the parent. `stranded.sql` finds a parent that has waited this
+/// long.
+const AFTER_BURIAL: Duration = Duration::from_secs(5);
+
 /// How many late heartbeats are remembered.
 const MOST_HELD_UP: usize = 64;
 
@@ -105,6 +110,13 @@ pub(crate) struct Change {
 }
 
 impl FailureDetector {
+    /// Plans the chores that a dead worker may have left.
+    pub(crate) fn expect_leftovers(&mut self) {
+        // Some of its runs may have cancel requests.
+        self.chores.cancels = true;
+        self.nets.plan(Instant::now() + AFTER_BURIAL);
+    }
+
     /// Applies a heartbeat reply, and returns the changes since the last one.
     pub(crate) fn remember(&mut self, reply: &HeartbeatReply, timings: &Timings) -> Change {
         let now = reply.heard;

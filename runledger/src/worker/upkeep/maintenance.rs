@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use super::failure_detector::{CLOCK_JUMP, Change, FailureDetector, until_next_net};
 use super::orphans::{adopt_orphans, release};
+use crate::connection::db_timeout::has_timed_out;
 use crate::connection::outage::{Recovery, warn_outage};
 use crate::connection::session::Session;
 use crate::connection::task;
@@ -54,11 +55,6 @@ const TURN: Duration = Duration::from_millis(500);
 
 /// How long maintenance skips a silent worker that it could not examine.
 const LEFT_OUT: Duration = Duration::from_secs(5);
-
-/// Safety sweeps run at most this long after a worker was marked dead. The worker may have settled
-/// a run and died before it woke the parent. `stranded.sql` finds a parent that has waited this
-/// long.
-const AFTER_BURIAL: Duration = Duration::from_secs(5);
 
 /// Why a registration ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +138,8 @@ impl Maintenance {
         let mut detector = FailureDetector::default();
         let mut next_net = Instant::now() + self.idle;
         if self.has_buried {
-            detector.nets.plan(Instant::now() + AFTER_BURIAL);
+            detector.nets.plan(Instant::now());
+            detector.expect_leftovers();
         }
         loop {
             let suspicion = detector.suspicion.as_ref().map(|(at, _)| *at);
@@ -340,9 +337,7 @@ impl Maintenance {
         }
         if n_buried > 0 {
             self.with(detector, "orphans", Self::recover_orphans).await;
-            // Some of the orphans may have cancel requests.
-            detector.chores.cancels = true;
-            detector.nets.plan(Instant::now() + AFTER_BURIAL);
+            detector.expect_leftovers();
         }
     }
 
@@ -499,7 +494,7 @@ impl Maintenance {
     {
         let was_kept = detector.connection.is_some();
         let mut done = self.on_connection(detector, &work).await;
-        if was_kept && done.is_err() {
+        if was_kept && done.as_ref().is_err_and(|error| !has_timed_out(error)) {
             // The idle connection had died. Retry at once, because the next occasion may be far
             // away.
             done = self.on_connection(detector, &work).await;
