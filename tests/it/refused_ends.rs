@@ -337,6 +337,47 @@ async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_while_its_end_is_refu
     worker.stop().await;
 }
 
+/// Maintenance waits 9 s for one call here, and all tries take longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_though_each_refusal_takes_long() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run = refused_charges().enqueue(&db).await.unwrap();
+    execute(&db, ORPHANS).await;
+    execute(&db, &REFUSES.replace("raise", "perform pg_sleep(1.9); raise")).await;
+    db.cancel(run.id(), "no longer needed").await.unwrap();
+    let worker = worker(&db, jobs![refused_charges]).await;
+    until_one_rests(&db).await;
+    worker.stop().await;
+}
+
+/// Other runs of dead workers wait for this call of maintenance.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_slow_refusals_cost_maintenance_two_tries_for_most_runs() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for priority in 0..16 {
+        refused_charges().priority(priority).enqueue(&db).await.unwrap();
+        execute(&db, &format!("create sequence public.try_{priority}")).await;
+    }
+    execute(&db, ORPHANS).await;
+    execute(
+        &db,
+        "create function public.refuse() returns trigger language plpgsql as $$ begin
+             perform nextval('public.try_' || new.priority), pg_sleep(0.15);
+             raise exception 'no return';
+         end $$;
+         create trigger refuses before insert on runledger.ready for each row execute function public.refuse()",
+    )
+    .await;
+    let worker = worker(&db, jobs![refused_charges]).await;
+    let tried = "select coalesce(sum(last_value), 0)::bigint from pg_sequences
+                 where sequencename like 'try_%' having count(last_value) = 16";
+    let tried = format!("select coalesce(({tried}), 0)");
+    let n_tries = eventually(async || scalar::<i64>(&db, &tried).await, |n_tries| *n_tries > 0).await;
+    // One try of all, up to four runs with four tries in 2 s, and two tries of each other run.
+    assert!(n_tries <= 1 + 4 * 4 + 12 * 2, "{n_tries}");
+    worker.stop().await;
+}
+
 /// Leases the ready run to a dead worker in which it was on trial, as before its fifth crash.
 const ON_TRIAL: &str = "with taken as (delete from runledger.ready returning run_id),
          dead as (

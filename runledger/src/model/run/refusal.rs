@@ -110,6 +110,11 @@ impl Settlements {
         self.next.pop_front()
     }
 
+    /// Drops all settlements but the last.
+    pub fn skip_to_last(&mut self) {
+        self.next.drain(..self.next.len().saturating_sub(1));
+    }
+
     /// Whether the next settlement replaces a refused one.
     pub fn has_been_refused(&self) -> bool {
         self.first.is_none()
@@ -120,12 +125,16 @@ impl Settlements {
         self.has_been_refused() && matches!(self.next.front(), Some(next) if is_rest(next))
     }
 
-    /// Takes note that the database refused the last settlement. Returns false if no other is left.
-    pub fn refused(&mut self, refusal: &Failure) -> bool {
+    /// Takes note that the database refused the last settlement.
+    pub fn refused(&mut self, refusal: &Failure) {
         if let Some(first) = self.first.take() {
             self.next.extend(first.after(refusal));
         }
-        !self.next.is_empty()
+    }
+
+    /// Whether no settlement is left.
+    pub fn is_exhausted(&self) -> bool {
+        self.next.is_empty()
     }
 }
 
@@ -187,11 +196,11 @@ mod tests {
         let counters = Counters { attempt: 2, crashes: 0 };
         let refusal = Failure::new(FailureKind::Error, "value too long");
         let mut settlements = Settlements::new(Settlement { verdict, counters }, CLAIMED);
-        assert!(settlements.take_next().is_some() && settlements.refused(&refusal));
+        assert!(settlements.take_next().is_some());
+        settlements.refused(&refusal);
         let mut others = Vec::new();
         while let Some(next) = settlements.take_next() {
-            let is_last = settlements.next.is_empty();
-            assert_eq!(settlements.refused(&refusal), !is_last);
+            settlements.refused(&refusal);
             others.push(next);
         }
         others
@@ -269,11 +278,25 @@ mod tests {
             let mut settlements = Settlements::of_crash(Settlement { verdict, counters: CLAIMED }, CLAIMED);
             settlements.take_next().unwrap();
             for _ in 0..n_others {
-                assert!(settlements.refused(&own()) && !settlements.rest_is_next());
+                settlements.refused(&own());
+                assert!(!settlements.rest_is_next());
                 assert_eq!(is_block(&settlements.take_next().unwrap()), is_blocked);
             }
-            assert!(!settlements.refused(&own()));
+            settlements.refused(&own());
+            assert!(settlements.is_exhausted());
         }
+    }
+
+    #[test]
+    fn last_settlement_can_be_tried_at_once() {
+        let first = Settlement { verdict: Verdict::Cancel(own()), counters: CLAIMED };
+        let mut settlements = Settlements::new(first, CLAIMED);
+        settlements.take_next().unwrap();
+        settlements.refused(&own());
+        settlements.skip_to_last();
+        assert!(settlements.rest_is_next() && is_rest(&settlements.take_next().unwrap()));
+        settlements.refused(&own());
+        assert!(settlements.is_exhausted());
     }
 
     #[test]
@@ -282,6 +305,7 @@ mod tests {
             Verdict::Requeue { due: Due::In(Duration::ZERO), cause: Cause::Released, failure: None };
         let mut settlements = Settlements::new(Settlement { verdict, counters: CLAIMED }, CLAIMED);
         settlements.take_next().unwrap();
-        assert!(!settlements.refused(&own()));
+        settlements.refused(&own());
+        assert!(settlements.is_exhausted());
     }
 }

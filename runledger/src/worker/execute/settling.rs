@@ -31,8 +31,8 @@ impl Executor {
         while let Some(settlement) = settlements.take_next() {
             let settled = settled(slot.fence, settlement, &claimed, self.db.sealer());
             let WriteResult::Refused(refusal) = self.commit_queue.write(settled).await else { break };
-            let loggable = self.db.sealer().loggable(&refusal);
-            note_refusal(&mut settlements, slot.fence.run_id, &refusal, &loggable);
+            settlements.refused(&refusal);
+            warn_refused(&settlements, slot.fence.run_id, &self.db.sealer().loggable(&refusal));
         }
         self.hint_at_permit();
     }
@@ -66,8 +66,8 @@ impl Executor {
             let is_other = settlements.has_been_refused();
             let written = Box::pin(self.write_settlement(attempt, run, settlement, is_other)).await;
             let Err(refusal) = written else { break };
-            let loggable = self.db.sealer().loggable(&refusal);
-            note_refusal(&mut settlements, attempt.fence.run_id, &refusal, &loggable);
+            settlements.refused(&refusal);
+            warn_refused(&settlements, attempt.fence.run_id, &self.db.sealer().loggable(&refusal));
         }
         if is_cancel {
             self.cancel_below(attempt.fence.run_id, None).await;
@@ -140,23 +140,15 @@ impl Executor {
     }
 }
 
-/// Takes note that the database refused the last settlement, and logs it. Returns false if no other
-/// is left.
-pub(crate) fn note_refusal(
-    settlements: &mut Settlements,
-    run_id: Uuid,
-    refusal: &Failure,
-    loggable: &impl Display,
-) -> bool {
-    let is_left = settlements.refused(refusal);
-    if !is_left {
-        tracing::error!(%run_id, failure = %loggable, "the database refuses to store how an attempt ended; maintenance tries again");
+/// Logs that the database refused a settlement, and what is done next.
+pub(crate) fn warn_refused(settlements: &Settlements, run_id: Uuid, failure: &impl Display) {
+    if settlements.is_exhausted() {
+        tracing::error!(%run_id, %failure, "the database refuses to store how an attempt ended; maintenance tries again");
     } else if settlements.rest_is_next() {
-        tracing::error!(%run_id, failure = %loggable, "the database refuses even to block a run; it returns to its queue, and is claimed again in 30 s");
+        tracing::error!(%run_id, %failure, "the database refuses to store how an attempt ended; the run is to return to its queue for 30 s");
     } else {
-        tracing::warn!(%run_id, failure = %loggable, "the database refuses to store how an attempt ended; the worker tries to store less of it");
+        tracing::warn!(%run_id, %failure, "the database refuses to store how an attempt ended; less of it is tried");
     }
-    is_left
 }
 
 fn settled(fence: Fence, settlement: Settlement, claimed: &Claimed, sealer: &Sealer) -> Settled {

@@ -1,5 +1,7 @@
 //! Ends attempts whose worker is gone: returns their runs to a queue, or settles them as crashed.
 
+use std::time::{Duration, Instant};
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -16,8 +18,12 @@ use crate::store::operator::cancel;
 use crate::store::worker::orphans::settle_orphans;
 use crate::store::worker::set_aside::SetAside;
 use crate::store::worker::{self, Lease, Orphan};
-use crate::worker::execute::settling::note_refusal;
+use crate::worker::execute::settling::warn_refused;
 use crate::worker::execute::writer::refused;
+
+/// How long a call tries all settlements of refused runs. Afterwards it tries only the last one of
+/// each, because other runs wait for this call, and it must end within the limit for replies.
+const ALL_SETTLEMENTS_FOR: Duration = Duration::from_secs(2);
 
 /// Returns runs to their queues.
 pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -> Result<(), sqlx::Error> {
@@ -38,14 +44,14 @@ pub(crate) async fn adopt_orphans(
     aside: &mut SetAside,
     wakes: Option<&Wakes>,
 ) -> Result<usize, sqlx::Error> {
-    let (mut n_adopted, mut left_out) = (0, aside.runs());
+    let (mut n_adopted, mut left_out, began) = (0, aside.runs(), Instant::now());
     loop {
         let orphaned = worker::orphaned(connection, BATCH, &left_out).await?;
         if orphaned.is_empty() {
             return Ok(n_adopted);
         }
-        let settle = async |connection: &mut PgConnection, runs: &[Uuid]| match runs {
-            [run_id] => settle_alone(connection, *run_id).await,
+        let settle = async move |connection: &mut PgConnection, runs: &[Uuid]| match runs {
+            [run_id] => settle_alone(connection, *run_id, began).await,
             runs => {
                 settle_orphans(connection, runs, |orphan| Some(settled(orphan, settlement_of(orphan)))).await
             }
@@ -59,8 +65,13 @@ pub(crate) async fn adopt_orphans(
     }
 }
 
-/// Settles a run. If the database refuses that, writes its other settlements in turn.
-async fn settle_alone(connection: &mut PgConnection, run_id: Uuid) -> Result<Vec<Uuid>, sqlx::Error> {
+/// Settles a run. If the database refuses that, writes its other settlements in turn. `began` is
+/// the beginning of the call.
+async fn settle_alone(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    began: Instant,
+) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut settlements: Option<Settlements> = None;
     loop {
         let decide = |orphan: &Orphan| {
@@ -75,7 +86,12 @@ async fn settle_alone(connection: &mut PgConnection, run_id: Uuid) -> Result<Vec
         };
         let Some(settlements) = &mut settlements else { return Err(error) };
         let refusal = refused(&error);
-        if !note_refusal(settlements, run_id, &refusal, &refusal) {
+        settlements.refused(&refusal);
+        if began.elapsed() > ALL_SETTLEMENTS_FOR {
+            settlements.skip_to_last();
+        }
+        warn_refused(settlements, run_id, &refusal);
+        if settlements.is_exhausted() {
             return Err(error);
         }
     }
@@ -101,6 +117,6 @@ fn settlement_of(orphan: &Orphan) -> Settlement {
 
 fn settled(orphan: &Orphan, settlement: Settlement) -> Settled {
     let fence = orphan.lease.fence();
-    // The text of a crash is the engine's own, and never encrypted.
+    // The texts of crashes and refusals contain no payload, and are never encrypted.
     Settled::new(fence, settlement, &Sealer::default()).below(orphan.above).of_saga(true)
 }
