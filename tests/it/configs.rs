@@ -106,7 +106,7 @@ async fn a_configuration_that_does_not_fit_fails_the_attempt_with_its_path_and_t
         "{failure}"
     );
     assert!(
-        failure.message.contains("does not fit") && failure.message.contains("db.configure"),
+        failure.message.contains("does not fit") && failure.message.contains("db.set_job_config"),
         "{failure}"
     );
     assert!(failure.causes.iter().any(|cause| cause.contains("$.per_second")), "{failure}");

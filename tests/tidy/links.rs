@@ -1,6 +1,8 @@
-//! The links of pages lead to files.
+//! The links of pages lead to files, and the methods that pages and errors name exist.
 
-use super::source::{File, files, root};
+use std::collections::HashSet;
+
+use super::source::{File, files, parts, root};
 
 #[test]
 fn every_relative_link_of_a_page_leads_to_a_file() {
@@ -29,6 +31,82 @@ fn page_of_a_crate_has_no_relative_links() {
             .collect();
         assert!(relative.is_empty(), "{page}: {relative:?}");
     }
+}
+
+/// How pages and errors name methods, and the type that has them.
+const OWNERS: [(&str, &str); 9] = [
+    ("db.", "Db"),
+    ("Db::", "Db"),
+    ("wf.", "Wf"),
+    ("Wf::", "Wf"),
+    ("App::", "App"),
+    ("context.", "Context"),
+    ("Context::", "Context"),
+    ("Saga::", "Saga"),
+    ("Testing::", "Testing"),
+];
+
+#[test]
+fn every_method_that_a_page_or_an_error_names_exists() {
+    let program = files("runledger/src", ".rs");
+    let methods: HashSet<(String, String)> = program.iter().flat_map(|file| methods(&file.text)).collect();
+    let is_text = |page: &File| !page.path.starts_with("docs/decisions/");
+    let mut texts: Vec<(File, String)> = Vec::new();
+    for file in program {
+        let text = parts(file.program()).texts.join("\n");
+        texts.push((file, text));
+    }
+    for page in files("", ".md").into_iter().filter(is_text) {
+        let text = page.text.clone();
+        texts.push((page, text));
+    }
+    for (file, text) in texts {
+        for (owner, of_type) in OWNERS {
+            for name in methods_named(&text, owner) {
+                let exists = methods.contains(&(of_type.to_owned(), name.to_owned()));
+                file.check(exists, &format!("`{owner}{name}` does not exist"));
+            }
+        }
+    }
+}
+
+/// Returns the public methods in the `impl` blocks of a file, each with its type.
+fn methods(rust: &str) -> Vec<(String, String)> {
+    let (mut found, mut of_type) = (Vec::new(), "");
+    for line in rust.lines() {
+        if line.starts_with("impl") {
+            let after = line.split_once(" for ").map_or(line, |(_, after)| after);
+            let head = after.strip_prefix("impl").unwrap_or(after);
+            let head = head.split_once("> ").filter(|_| head.starts_with('<')).map_or(head, |(_, rest)| rest);
+            of_type = head.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        } else if let Some((before, after)) = line.split_once("fn ")
+            && before.trim_start().starts_with("pub ")
+        {
+            let name = after.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+            found.push((of_type.to_owned(), name.to_owned()));
+        }
+    }
+    found
+}
+
+/// Returns the methods of `owner` that inline code begins with. A step key such as `saga.undo[…]` is
+/// none.
+fn methods_named<'t>(text: &'t str, owner: &str) -> Vec<&'t str> {
+    let begins = format!("`{owner}");
+    let name = |rest: &'t str| {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let is_method = end > 0 && rest.starts_with(char::is_lowercase) && !rest[end..].starts_with('[');
+        is_method.then_some(&rest[..end])
+    };
+    text.split(begins.as_str()).skip(1).filter_map(name).collect()
+}
+
+#[test]
+fn methods_are_found_with_their_types() {
+    let rust = "impl Db {\n    pub async fn pin(&self) {}\n}\nimpl<'a> Wf<'a> {\n    pub fn now(&self) {}\n    fn own() {}\n}";
+    let found = [("Db", "pin"), ("Wf", "now")].map(|(of, name)| (of.to_owned(), name.to_owned()));
+    assert_eq!(methods(rust), found);
+    assert_eq!(methods_named("by `db.pin(run, 2)`, `wf.pin`, `db.step[x]`", "db."), ["pin"]);
 }
 
 /// Returns the targets of the inline links outside fenced code.

@@ -419,7 +419,7 @@ pub enum ClientError {
     },
     /// The configuration of a job is encrypted and cannot be decrypted.
     #[error(
-        "version {version} of the configuration of job `{job}` cannot be read; store it anew by `db.configure` in a program with the codec of the workers"
+        "version {version} of the configuration of job `{job}` cannot be read; store it again with `db.set_job_config`, in a program with the codec of the workers"
     )]
     UnreadableConfig {
         /// The name that the job was configured under.
@@ -431,7 +431,7 @@ pub enum ClientError {
     },
     /// The configuration of a job does not fit the type that the code expects.
     #[error(
-        "version {version} of the configuration of job `{job}` does not fit the type that this program expects; store one that does by `db.configure`, and what is tried after the next heartbeat is given that; a form that the code has changed needs another version"
+        "version {version} of the configuration of job `{job}` does not fit the type that this program expects; store one that does with `db.set_job_config`, which attempts after the next heartbeat read; if the code has changed the type, give it another version"
     )]
     DecodeConfig {
         /// The name that the job was configured under.

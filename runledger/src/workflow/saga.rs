@@ -79,15 +79,16 @@ enum Seen {
 impl<'wf> Saga<'wf> {
     /// Executes a call as a step, like [`Wf::run`], with a compensation.
     ///
-    /// `undo` builds the compensating call from the step's output. It is not called for a recorded
-    /// step. If the compensation needs other values of the workflow, such as an id, obtain them
-    /// before this call.
+    /// `compensation` builds the compensating call from the step's output. It is not called for a
+    /// recorded step. If the call needs other values of the workflow, such as an id, obtain them
+    /// before.
     ///
     /// # Errors
-    /// As for [`Wf::run`]. Also, the step fails if `undo` panics or its call cannot be recorded,
-    /// although the body has run. This failure is recorded, so the body does not run again. The
-    /// effects of a transactional body are rolled back. The effects of any other body are not
-    /// undone, and the failure says so. A workflow as compensation is refused before the body runs.
+    /// As for [`Wf::run`]. Also, the step fails if `compensation` panics or its call cannot be
+    /// recorded, although the body has run. This failure is recorded, so the body does not run
+    /// again. The effects of a transactional body are rolled back. The effects of any other body
+    /// are not undone, and the failure says so. A workflow as compensation is refused before the
+    /// body runs.
     ///
     /// # Cancel safety
     /// As for [`Step`]. If the step is dropped while its body runs, it is not recorded, and the
