@@ -99,6 +99,22 @@ impl SetAside {
     where
         F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,
     {
+        self.spare_within(Duration::MAX, connection, runs, work).await
+    }
+
+    /// Like [`spare`](Self::spare). After this time, the remaining runs count as failed and are
+    /// left for the next call. At least one run is tried.
+    pub(crate) async fn spare_within<F>(
+        &mut self,
+        limit: Duration,
+        connection: &mut PgConnection,
+        runs: &[Uuid],
+        work: F,
+    ) -> Result<Spared, sqlx::Error>
+    where
+        F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,
+    {
+        let began_all = Instant::now();
         // If one of the runs ends the session, only the work for single runs shows which.
         if runs.len() > 1 && !std::mem::take(&mut self.has_lost_its_session) {
             match Box::pin(repaired(connection, runs, &work)).await {
@@ -146,7 +162,11 @@ impl SetAside {
                     return Ok(spared);
                 }
             }
+            if began_all.elapsed() > limit {
+                break;
+            }
         }
+        spared.failed.extend(left);
         Ok(spared)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) const CLOCK_JUMP: Duration = Duration::from_secs(5);
 /// Safety sweeps run at most this long after a worker was marked dead. The worker may have settled
 /// a run and died before it woke the parent. `stranded.sql` finds a parent that has waited this
 /// long.
-const AFTER_BURIAL: Duration = Duration::from_secs(5);
+pub(crate) const AFTER_BURIAL: Duration = Duration::from_secs(5);
 
 /// How many late heartbeats are remembered.
 const MOST_HELD_UP: usize = 64;
@@ -93,11 +93,13 @@ pub(crate) struct Chores {
     pub(crate) deadlines: bool,
     /// Cancel requests remain to be carried out.
     pub(crate) cancels: bool,
+    /// Runs of dead workers remain to be recovered.
+    pub(crate) orphans: bool,
 }
 
 impl Chores {
     pub(crate) fn any(self) -> bool {
-        self.timers || self.deadlines || self.cancels
+        self.timers || self.deadlines || self.cancels || self.orphans
     }
 }
 
@@ -112,6 +114,7 @@ pub(crate) struct Change {
 impl FailureDetector {
     /// Plans the chores that a dead worker may have left.
     pub(crate) fn expect_leftovers(&mut self) {
+        self.chores.orphans = true;
         // Some of its runs may have cancel requests.
         self.chores.cancels = true;
         self.nets.plan(Instant::now() + AFTER_BURIAL);

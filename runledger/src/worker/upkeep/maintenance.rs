@@ -19,8 +19,8 @@ use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::failure_detector::{CLOCK_JUMP, Change, FailureDetector, until_next_net};
-use super::orphans::{adopt_orphans, release};
+use super::failure_detector::{AFTER_BURIAL, CLOCK_JUMP, Change, FailureDetector, until_next_net};
+use super::orphans::{Adopted, adopt_orphans, release};
 use crate::connection::db_timeout::has_timed_out;
 use crate::connection::outage::{Recovery, warn_outage};
 use crate::connection::session::Session;
@@ -138,7 +138,6 @@ impl Maintenance {
         let mut detector = FailureDetector::default();
         let mut next_net = Instant::now() + self.idle;
         if self.has_buried {
-            detector.nets.plan(Instant::now());
             detector.expect_leftovers();
         }
         loop {
@@ -158,6 +157,7 @@ impl Maintenance {
                 () = tokio::time::sleep_until(nets) => {
                     detector.nets.cast(Instant::now());
                     let took = self.with(&mut detector, "nets", Self::run_safety_sweeps).await;
+                    detector.chores.orphans = true;
                     detector.chores.cancels = true;
                     next_net = Instant::now() + until_next_net(took, self.timings.lease);
                 }
@@ -236,6 +236,13 @@ impl Maintenance {
 
     /// Does a part of each pending chore.
     async fn do_chores(&self, detector: &mut FailureDetector) {
+        if detector.chores.orphans {
+            let is_done = self.with(detector, "orphans", Self::recover_orphans).await;
+            detector.chores.orphans = is_done == Some(false);
+            if is_done.is_none() {
+                detector.nets.plan(Instant::now() + AFTER_BURIAL);
+            }
+        }
         if detector.chores.timers {
             detector.chores.timers = self.with(detector, "timers", Self::wake_due).await == Some(false);
         }
@@ -336,7 +343,6 @@ impl Maintenance {
             }
         }
         if n_buried > 0 {
-            self.with(detector, "orphans", Self::recover_orphans).await;
             detector.expect_leftovers();
         }
     }
@@ -392,14 +398,14 @@ impl Maintenance {
         Ok(if buried { Finding::Buried } else { Finding::Nothing })
     }
 
-    /// Recovers the runs of dead workers.
-    async fn recover_orphans(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let n_adopted =
+    /// Recovers runs of dead workers. Returns false if some may remain.
+    async fn recover_orphans(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        let Adopted { n_runs, is_done } =
             adopt_orphans(connection, &mut self.failing.lock().await.orphans, Some(&self.wakes)).await?;
-        if n_adopted > 0 {
+        if n_runs > 0 {
             self.wake.notify_one();
         }
-        Ok(())
+        Ok(is_done)
     }
 
     /// Compares this worker's leases in the database with its runs in flight. They differ after a
@@ -481,7 +487,6 @@ impl Maintenance {
         // The clock may have jumped back before this process started. Later jumps have their own
         // check.
         self.clamp_future_heartbeats(connection).await?;
-        self.recover_orphans(connection).await?;
         wakes::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await?;
         self.reconcile(connection).await?;
         Ok(began.elapsed())

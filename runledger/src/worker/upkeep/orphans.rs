@@ -25,6 +25,16 @@ use crate::worker::execute::writer::refused;
 /// each, because other runs wait for this call, and it must end within the limit for replies.
 const ALL_SETTLEMENTS_FOR: Duration = Duration::from_secs(2);
 
+/// How long one call goes on before other maintenance has its turn.
+const TURN: Duration = Duration::from_secs(4);
+
+/// What a call of [`adopt_orphans`] did.
+pub(crate) struct Adopted {
+    pub(crate) n_runs: usize,
+    /// False if runs are left for another call.
+    pub(crate) is_done: bool,
+}
+
 /// Returns runs to their queues.
 pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -> Result<(), sqlx::Error> {
     let released = |lease: Lease| {
@@ -35,7 +45,7 @@ pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -
     settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await.map(drop)
 }
 
-/// Settles all runs of dead workers as crashed or cancelled.
+/// Settles the runs of dead workers as crashed or cancelled, for about [`TURN`].
 ///
 /// It does not cancel their children: the next heartbeat reply reports those requests. Without
 /// `wakes`, the next safety sweep wakes the parents that this call could not wake.
@@ -43,12 +53,12 @@ pub(crate) async fn adopt_orphans(
     connection: &mut PgConnection,
     aside: &mut SetAside,
     wakes: Option<&Wakes>,
-) -> Result<usize, sqlx::Error> {
-    let (mut n_adopted, mut left_out, began) = (0, aside.runs(), Instant::now());
+) -> Result<Adopted, sqlx::Error> {
+    let (mut n_runs, mut left_out, began) = (0, aside.runs(), Instant::now());
     loop {
         let orphaned = worker::orphaned(connection, BATCH, &left_out).await?;
         if orphaned.is_empty() {
-            return Ok(n_adopted);
+            return Ok(Adopted { n_runs, is_done: true });
         }
         let settle = async move |connection: &mut PgConnection, runs: &[Uuid]| match runs {
             [run_id] => settle_alone(connection, *run_id, began).await,
@@ -56,12 +66,16 @@ pub(crate) async fn adopt_orphans(
                 settle_orphans(connection, runs, |orphan| Some(settled(orphan, settlement_of(orphan)))).await
             }
         };
-        let owed = aside.spare(connection, &orphaned, settle).await?.done;
+        let limit = TURN.saturating_sub(began.elapsed());
+        let owed = aside.spare_within(limit, connection, &orphaned, settle).await?.done;
         if let Some(wakes) = wakes {
             wakes.owe(owed);
         }
-        n_adopted += orphaned.len();
+        n_runs += orphaned.len();
         left_out.extend(orphaned);
+        if began.elapsed() > TURN {
+            return Ok(Adopted { n_runs, is_done: false });
+        }
     }
 }
 
