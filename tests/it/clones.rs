@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use runledger::__private::{MIGRATIONS, migrate_as};
 use runledger::prelude::*;
 use runledger::testing::Testing;
 use runledger::{ClientError, RunState, Timings};
@@ -292,37 +291,6 @@ async fn copy_without_unfinished_runs_is_adopted_by_its_first_client() {
     clones_charge(2).enqueue(&copied).await.unwrap();
     start(&copied).await.unwrap().stop().await;
     assert_ne!(scalar::<uuid::Uuid>(&db, "select id from runledger.installation").await, before);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn database_of_a_program_from_before_is_served_after_its_migration() {
-    let database = empty().await;
-    let mut connection = database.connect().await.unwrap();
-    let before: Vec<_> =
-        MIGRATIONS.iter().copied().take_while(|known| known.name != "installation").collect();
-    migrate_as(&mut connection, &before).await.unwrap();
-    let made = "insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
-                values ('00000000-0000-0000-0000-000000000001', 'clones_charge', '', 'default', 0, '{\"n\":1}', now());
-                insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-                values ('00000000-0000-0000-0000-000000000001', 'default', 'clones_charge', 0, now(), 'enqueued', 0, 0, 0)";
-    sqlx::raw_sql(made).execute(&mut connection).await.unwrap();
-    let db = Db::connect(database.url()).await.unwrap();
-    let worker = start(&db).await.unwrap();
-    until(&db, uuid::Uuid::from_u128(1), |run| run.state == RunState::Completed).await;
-    worker.stop().await;
-}
-
-#[tokio::test]
-async fn copy_that_is_older_than_the_mark_of_templates_is_not_adopted_by_a_client() {
-    let database = empty().await;
-    let mut connection = database.connect().await.unwrap();
-    let before: Vec<_> =
-        MIGRATIONS.iter().copied().take_while(|known| known.name != "template_copies").collect();
-    migrate_as(&mut connection, &before).await.unwrap();
-    sqlx::raw_sql("update runledger.installation set database = 0").execute(&mut connection).await.unwrap();
-    let db = Db::connect(database.url()).await.unwrap();
-    assert_eq!(scalar::<i64>(&db, "select database from runledger.installation").await, 0);
-    refusal(&db).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Migrations (behaviour 49): applied twice, concurrently, without privileges, killed midway, and
 //! beside newer programs and the application's own migrations.
 
-use runledger::__private::{MIGRATIONS, MigrateError, migrate, migrate_as};
+use runledger::__private::{MIGRATIONS, MigrateError, Migration, migrate, migrate_as};
 use runledger::Db;
 use runledger_tests::testing_db::TestDb;
 use runledger_tests::{Fixture, eventually};
@@ -181,18 +181,24 @@ async fn a_program_from_before_a_migration_is_refused_where_one_since_then_break
 {
     let Fixture { db: _db, database } = Fixture::new().await;
     let mut connection = database.connect().await.unwrap();
-    for n_known in 1..=MIGRATIONS.len() {
-        let (known, since) = MIGRATIONS.split_at(n_known);
-        let told = migrate_as(&mut connection, known).await;
+    let mut released = MIGRATIONS.to_vec();
+    for (breaking, version) in [false, true, false].into_iter().zip(MIGRATIONS.len() + 1..) {
+        let version = i32::try_from(version).unwrap();
+        released.push(Migration { version, name: "later", sql: "select 1", breaking });
+    }
+    migrate_as(&mut connection, &released).await.unwrap();
+    for n_known in MIGRATIONS.len()..=released.len() {
+        let (known, since) = released.split_at(n_known);
+        let migrated = migrate_as(&mut connection, known).await;
         match since.iter().find(|migration| migration.breaking) {
             Some(breaking) => assert!(
-                matches!(&told, Err(MigrateError::Newer { version, .. }) if *version == breaking.version),
-                "with {n_known}: {told:?}"
+                matches!(&migrated, Err(MigrateError::Newer { version, .. }) if *version == breaking.version),
+                "with {n_known}: {migrated:?}"
             ),
-            None => told.unwrap(),
+            None => migrated.unwrap(),
         }
     }
-    assert_eq!(n_applied(&mut connection).await, MIGRATIONS.len(), "none of them changes anything");
+    assert_eq!(n_applied(&mut connection).await, released.len(), "none of them changes anything");
 }
 
 #[tokio::test]

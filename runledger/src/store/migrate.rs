@@ -23,180 +23,30 @@ pub struct Migration {
     pub breaking: bool,
 }
 
+/// The files of the initial schema. Each uses only what the ones before it define.
+macro_rules! initial {
+    ($($file:literal),* $(,)?) => {
+        concat!($(include_str!(concat!("../../migrations/0001_initial/", $file, ".sql")), "\n"),*)
+    };
+}
+
 /// Every migration that this binary knows, in order.
-pub const MIGRATIONS: &[Migration] = &[
-    Migration {
-        version: 1,
-        name: "engine",
-        sql: include_str!("../../migrations/0001_engine.sql"),
-        breaking: true,
-    },
-    // An older program ends a node without counting it, so the node's dependents would wait
-    // forever.
-    Migration {
-        version: 2,
-        name: "graphs",
-        sql: include_str!("../../migrations/0002_graphs.sql"),
-        breaking: true,
-    },
-    Migration {
-        version: 3,
-        name: "living_workers",
-        sql: include_str!("../../migrations/0003_living_workers.sql"),
-        breaking: false,
-    },
-    // An older program consumes a signal without recording the slice. Only a revive of the run
-    // misses the slice.
-    Migration {
-        version: 4,
-        name: "signals",
-        sql: include_str!("../../migrations/0004_signals.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 5,
-        name: "given_steps",
-        sql: include_str!("../../migrations/0005_given_steps.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 6,
-        name: "additions",
-        sql: include_str!("../../migrations/0006_additions.sql"),
-        breaking: false,
-    },
-    // An older program cannot read the options of a run with an active key.
-    Migration {
-        version: 7,
-        name: "active_keys",
-        sql: include_str!("../../migrations/0007_active_keys.sql"),
-        breaking: true,
-    },
-    // An older worker claims runs of disabled jobs, and ignores overrides.
-    Migration {
-        version: 8,
-        name: "tunings",
-        sql: include_str!("../../migrations/0008_tunings.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 9,
-        name: "runs_by_time",
-        sql: include_str!("../../migrations/0009_runs_by_time.sql"),
-        breaking: false,
-    },
-    // An older worker claims every queued run, with a permit or without.
-    Migration {
-        version: 10,
-        name: "resources",
-        sql: include_str!("../../migrations/0010_resources.sql"),
-        breaking: true,
-    },
-    // An older worker does not read configurations.
-    Migration {
-        version: 11,
-        name: "configs",
-        sql: include_str!("../../migrations/0011_configs.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 12,
-        name: "logs",
-        sql: include_str!("../../migrations/0012_logs.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 13,
-        name: "search_path",
-        sql: include_str!("../../migrations/0013_search_path.sql"),
-        breaking: false,
-    },
-    // An older worker serves a copy as if it were the original.
-    Migration {
-        version: 14,
-        name: "installation",
-        sql: include_str!("../../migrations/0014_installation.sql"),
-        breaking: false,
-    },
-    // An older program declares gates without a type, and does not check values for other gates.
-    Migration {
-        version: 15,
-        name: "gates",
-        sql: include_str!("../../migrations/0015_gates.sql"),
-        breaking: false,
-    },
-    // An older worker counts a crash against every run that the dead worker had claimed.
-    Migration {
-        version: 16,
-        name: "one_run_alone",
-        sql: include_str!("../../migrations/0016_one_run_alone.sql"),
-        breaking: false,
-    },
-    // An older program ignores the epoch when it decides by a link, and cannot open links of the
-    // new format.
-    Migration {
-        version: 17,
-        name: "link_epochs",
-        sql: include_str!("../../migrations/0017_link_epochs.sql"),
-        breaking: false,
-    },
-    // An older worker may serve a database that a dump was loaded over, and an older program cannot
-    // adopt a copy.
-    Migration {
-        version: 18,
-        name: "homes",
-        sql: include_str!("../../migrations/0018_homes.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 19,
-        name: "bounds",
-        sql: include_str!("../../migrations/0019_bounds.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 20,
-        name: "template_copies",
-        sql: include_str!("../../migrations/0020_template_copies.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 21,
-        name: "job_now",
-        sql: include_str!("../../migrations/0021_job_now.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 22,
-        name: "permits",
-        sql: include_str!("../../migrations/0022_permits.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 23,
-        name: "children_in_order",
-        sql: include_str!("../../migrations/0023_children_in_order.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 24,
-        name: "crashes_of_workers",
-        sql: include_str!("../../migrations/0024_crashes_of_workers.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 25,
-        name: "bounded_resources",
-        sql: include_str!("../../migrations/0025_bounded_resources.sql"),
-        breaking: false,
-    },
-    Migration {
-        version: 26,
-        name: "bounded_names",
-        sql: include_str!("../../migrations/0026_bounded_names.sql"),
-        breaking: false,
-    },
-];
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "initial",
+    sql: initial!(
+        "options",
+        "runs",
+        "history",
+        "control",
+        "resources",
+        "graphs",
+        "workers",
+        "installation",
+        "views",
+    ),
+    breaking: true,
+}];
 
 /// Why the schema cannot be used.
 #[derive(Debug, thiserror::Error)]

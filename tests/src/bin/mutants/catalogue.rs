@@ -213,7 +213,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "node-is-queued-for-the-version-of-before",
         edits: &[Edit {
-            file: "runledger/migrations/0021_job_now.sql",
+            file: "runledger/migrations/0001_initial/runs.sql",
             old: "language sql volatile",
             new: "language sql stable",
         }],
@@ -358,7 +358,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "permit-too-many",
         edits: &[Edit {
-            file: "runledger/migrations/0022_permits.sql",
+            file: "runledger/migrations/0001_initial/resources.sql",
             old: "where name operator(pg_catalog.=) $1), 1) as permits",
             new: "where name operator(pg_catalog.=) $1), 2) as permits",
         }],

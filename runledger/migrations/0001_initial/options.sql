@@ -1,13 +1,8 @@
--- Isolates runs: a crash counts against one run only, and an unreadable row affects only its own run. See docs/decisions/0018-crash-suspects.md.
+-- Reads single options of a run. A statement about many runs must not fail because one of them has
+-- unreadable options: such an option counts as absent, and the worker that claims the run blocks
+-- it with a reason. See docs/decisions/0018-crash-suspects.md.
 
--- The run that the worker executes with no other suspect in its process. If the process crashes now, the crash counts against this run only. The value stays in
--- the row of a dead worker.
-alter table runledger.worker add column trial uuid;
-
--- Functions that read any options without an error, because a statement about many runs must not fail on one row. An unreadable option counts as absent, and
--- the worker that claims the run blocks it with a reason.
-
--- An option as text. Null if it is absent or if the JSON is unreadable (`\u0000`, a lone surrogate).
+-- An option as text. Null if it is absent or not readable (`\u0000`, a lone surrogate).
 create function runledger.option_of(options json, name text) returns text
 language plpgsql immutable strict
 set search_path = pg_catalog, pg_temp
@@ -20,7 +15,8 @@ exception
 end
 $$;
 
--- A duration option; its name ends in the unit. Null if it is absent or not an integer of 64 bits. Clamped to 0 to 100 years.
+-- A duration. Its name ends in the unit. Null if it is absent or no integer of 64 bits. Clamped to
+-- 0 to 100 years.
 create function runledger.duration_of(options json, name text) returns interval
 language plpgsql immutable strict
 set search_path = pg_catalog, pg_temp
@@ -46,12 +42,15 @@ begin
 end
 $$;
 
--- Returns the same value as before for every row that a client wrote. A run without a resource costs no call.
-create or replace function runledger.resource_of(options json) returns text
+-- The resource that a run needs, or ''. A resource of more than 256 bytes counts as absent: the
+-- index of `ready` could not store it. The planner inlines this function only without a
+-- `search_path` of its own, so every name is qualified.
+create function runledger.resource_of(options json) returns text
 language sql immutable
 as $$
     select case
         when $1 is null or pg_catalog.strpos($1::pg_catalog.text, '"resource"') operator(pg_catalog.=) 0 then ''
+        when pg_catalog.octet_length(runledger.option_of($1, 'resource')) operator(pg_catalog.>) 256 then ''
         else coalesce(runledger.option_of($1, 'resource'), '')
     end;
 $$;
