@@ -35,8 +35,8 @@ impl App {
     ///
     /// The program must still be able to compensate the recorded steps of sagas. If the job of a
     /// recorded compensation is missing, or cannot read its recorded input, `verify` reports a
-    /// finding at `undo[key]`. It does so for running and for compensating runs. It does not check
-    /// finished compensations.
+    /// finding at `compensate[key]`. It does so for running and for compensating runs. It does not
+    /// check finished compensations.
     ///
     /// If a workflow awaits something other than a step, `verify` waits up to 5 s for it.
     ///

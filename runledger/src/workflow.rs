@@ -38,7 +38,7 @@ use crate::engine::attempt::Attempt;
 use crate::engine::attempt::stop::StopReason;
 use crate::engine::step::call::{body_of, policy_of};
 use crate::engine::step::waiting::{self, Alarm};
-use crate::engine::step::{Body, LastFailure, MakeUndo, StepPolicy, Work, resolve};
+use crate::engine::step::{Body, LastFailure, MakeCompensation, StepPolicy, Work, resolve};
 use crate::model::payload::Plain;
 use crate::model::replay::{Claim, Line, Scope, StepKind};
 use crate::model::run::backoff::Backoff;
@@ -120,7 +120,7 @@ impl Wf {
     fn run_with<'wf, J: Job>(
         &'wf self,
         call: Call<J>,
-        undo: Option<MakeUndo<'wf>>,
+        compensation: Option<MakeCompensation<'wf>>,
         line: Line,
     ) -> Step<'wf, J::Output> {
         let definition = J::DEFINITION;
@@ -150,7 +150,7 @@ impl Wf {
             }
         };
         let claim = self.claim_at(definition.oldest_name(), call.key.as_deref(), &fingerprints, line);
-        self.undoable(claim, fingerprint, policy, body, undo)
+        self.compensable(claim, fingerprint, policy, body, compensation)
     }
 
     /// Executes a closure as a step: `wf.step("total", || async { … })`.
@@ -248,16 +248,16 @@ impl Wf {
         policy: StepPolicy,
         body: impl FnOnce(Arc<Attempt>, Arc<str>) -> Body<'wf> + Send + 'wf,
     ) -> Step<'wf, T> {
-        self.undoable(self.claim(name, key, fingerprint), fingerprint, policy, body, None)
+        self.compensable(self.claim(name, key, fingerprint), fingerprint, policy, body, None)
     }
 
-    fn undoable<'wf, T: Payload>(
+    fn compensable<'wf, T: Payload>(
         &'wf self,
         claim: Result<Claim, Step<'wf, T>>,
         fingerprint: i64,
         policy: StepPolicy,
         body: impl FnOnce(Arc<Attempt>, Arc<str>) -> Body<'wf> + Send + 'wf,
-        undo: Option<MakeUndo<'wf>>,
+        compensation: Option<MakeCompensation<'wf>>,
     ) -> Step<'wf, T> {
         let claim = match claim {
             Ok(claim) => claim,
@@ -269,7 +269,7 @@ impl Wf {
             Box::pin(async move {
                 let body = body(Arc::clone(&attempt), claim.key.as_str().into());
                 let last_failure = LastFailure::IsItsResult;
-                let work = Work { fingerprint, policy, body, undo, last_failure };
+                let work = Work { fingerprint, policy, body, compensation, last_failure };
                 resolve(&attempt, &claim, &work).await
             })
         };
@@ -328,7 +328,7 @@ impl Wf {
 }
 
 /// The names of built-in steps that are identified by a key.
-const OF_ENGINE: [&str; 3] = ["undo", "saga.undo", "patched"];
+const OF_ENGINE: [&str; 3] = ["compensate", "saga.compensate", "patched"];
 
 fn of_engine(name: &str, key: &str) -> Failure {
     let message = format!(

@@ -21,7 +21,7 @@ async fn gate_of_encrypted_graph_takes_no_plain_value() {
         let error = refused.unwrap_err();
         assert!(matches!(&error, ClientError::GateEncrypted { gate, .. } if gate == "gate"), "{error}");
     }
-    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.decision").await, 0);
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.gate_decision").await, 0);
     let reads = db.clone().with_decoder(codec());
     plain.with_db(&reads).gate("gate").complete("word").await.unwrap();
 }

@@ -56,7 +56,7 @@ async fn what_a_sealed_undo_does_not_read_is_told_and_not_shown() {
     worker.stop().await;
     let app = App::new(db.clone()).with(jobs![everything, tells, changed::untells]);
     let verified = app.verify().await.unwrap();
-    assert_eq!(verified.findings[0].verdict.step(), Some("undo[tells]"), "{verified}");
+    assert_eq!(verified.findings[0].verdict.step(), Some("compensate[tells]"), "{verified}");
     assert!(!format!("{verified} {verified:?}").contains("xyz"), "{verified}");
     let app = App::new(db.clone()).with(jobs![everything, tells]);
     let verified = app.verify().await.unwrap();

@@ -110,7 +110,7 @@ async fn the_sealed_undos_of_a_run_are_those_of_a_revived_one_and_of_a_fork() {
     let revived = handle.revive(RunState::Failed).await.unwrap();
     assert_eq!(soon(revived.result()).await.unwrap(), "abc");
     let keys = |steps: Vec<runledger::StepInfo>| steps.into_iter().map(|step| step.key).collect::<Vec<_>>();
-    let undone = |keys: &[String]| keys.iter().filter(|key| key.starts_with("undo[")).count();
+    let undone = |keys: &[String]| keys.iter().filter(|key| key.starts_with("compensate[")).count();
     assert_eq!(undone(&keys(revived.steps().await.unwrap())), 2, "one of its own");
     execute(&db, "update switch set is_on = false").await;
     let again = revived.fork("tells[kept]").await.unwrap();

@@ -80,7 +80,7 @@ async fn nodes_can_be_appended_while_a_named_window_is_open_and_the_same_mutatio
     assert!(error.to_string().contains("cannot be extended, because it is completed"), "{error}");
     assert!(!handle.extend_from("more files").append("2", batch("second")).await.unwrap().created);
     assert!(matches!(error, ClientError::ExtensionClosed { .. }), "{error:?}");
-    let left: i64 = scalar(&db, "select count(*) from runledger.pending").await;
+    let left: i64 = scalar(&db, "select count(*) from runledger.graph_counter").await;
     assert_eq!(left, 0, "what was counted is forgotten");
     worker.stop().await;
 }
@@ -240,7 +240,7 @@ async fn an_addition_that_needs_nodes_which_are_just_ending_waits_for_them_or_fi
     futures::future::join_all((0..12).map(one)).await;
     let mut connection = database.connect().await.unwrap();
     assert_eq!(graphs::wrong(&mut connection, 0).await.unwrap(), Vec::<String>::new());
-    let left: i64 = scalar(&db, "select count(*) from runledger.pending").await;
+    let left: i64 = scalar(&db, "select count(*) from runledger.graph_counter").await;
     assert_eq!(left, 0, "what was counted is forgotten");
     let deadlocks: i64 =
         scalar(&db, "select deadlocks from pg_stat_database where datname = current_database()").await;

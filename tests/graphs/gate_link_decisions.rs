@@ -28,7 +28,7 @@ async fn submitted(db: &Db) -> GraphHandle<bool> {
 }
 
 async fn n_decisions(db: &Db) -> i64 {
-    scalar(db, "select count(*) from runledger.decision").await
+    scalar(db, "select count(*) from runledger.gate_decision").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,7 +147,7 @@ async fn link_can_only_repeat_the_decision_of_a_decided_gate() {
 async fn decision(db: &Db) -> String {
     scalar(
         db,
-        "select (select json_agg(decision)::text from runledger.decision) || (select json_agg(outcome)::text from runledger.outcome)",
+        "select (select json_agg(gate_decision)::text from runledger.gate_decision) || (select json_agg(outcome)::text from runledger.outcome)",
     )
     .await
 }

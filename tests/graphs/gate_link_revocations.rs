@@ -31,7 +31,7 @@ async fn gate(handle: &GraphHandle<()>) -> NodeInfo {
 }
 
 async fn n_decisions(db: &Db) -> i64 {
-    scalar(db, "select count(*) from runledger.decision").await
+    scalar(db, "select count(*) from runledger.gate_decision").await
 }
 
 fn assert_revoked(answer: Result<(), ClientError>, graph: Uuid) {

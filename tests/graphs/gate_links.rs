@@ -60,7 +60,7 @@ async fn a_link_that_has_expired_or_is_not_ours_decides_nothing() {
     let error = handle.gate("aproved").link(&key(1), HOUR).await.unwrap_err().to_string();
     assert!(error.contains("no gate `aproved`; did you mean `approved`?"), "{error}");
     assert_eq!(handle.state().await.unwrap(), RunState::Waiting);
-    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.decision").await, 0);
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.gate_decision").await, 0);
     db.gate_link(&key(2).or([1; 32]).unwrap(), &valid).unwrap().gate().fail("no").await.unwrap();
     assert_eq!(handle.nodes().await.unwrap()[0].state, RunState::Failed);
 }

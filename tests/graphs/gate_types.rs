@@ -46,7 +46,7 @@ fn assert_refused(answer: Result<(), ClientError>, words: &[&str]) {
 
 async fn assert_open<T: runledger::Payload>(db: &Db, handle: &GraphHandle<T>, gate: &str) {
     assert_eq!(node(handle, gate).await.state, RunState::Waiting);
-    assert_eq!(scalar::<i64>(db, "select count(*) from runledger.decision").await, 0);
+    assert_eq!(scalar::<i64>(db, "select count(*) from runledger.gate_decision").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

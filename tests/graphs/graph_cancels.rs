@@ -9,7 +9,7 @@ use runledger_tests::{Fixture, eventually};
 
 use crate::graph_jobs::{add, node, sum, tells};
 
-const LEFT: &str = "select (select count(*) from runledger.pending) + (select count(*) from runledger.waiting)
+const LEFT: &str = "select (select count(*) from runledger.graph_counter) + (select count(*) from runledger.waiting)
     + (select count(*) from runledger.ready) + (select count(*) from runledger.lease) + (select count(*) from runledger.cancel)";
 
 const NOT_CANCELLED: &str = "select count(*) from runledger.run_state where node is not null and (state <> 'cancelled' or attempt <> 0)";

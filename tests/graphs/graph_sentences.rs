@@ -301,7 +301,8 @@ async fn a_cancel_that_races_a_completion_a_release_or_an_addition_ends_in_one_o
     }
     let mut connection = database.connect().await.unwrap();
     assert_eq!(graphs::wrong(&mut connection, 0).await.unwrap(), Vec::<String>::new());
-    let left = "select (select count(*) from runledger.pending) + (select count(*) from runledger.waiting)
+    let left =
+        "select (select count(*) from runledger.graph_counter) + (select count(*) from runledger.waiting)
                 + (select count(*) from runledger.ready) + (select count(*) from runledger.lease)";
     assert_eq!(scalar::<i64>(&db, left).await, 0);
     let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";

@@ -90,7 +90,7 @@ async fn outputs_flow_along_edges_and_the_result_node_gives_the_result() {
     assert_eq!(named(&nodes, "add").dependencies, ["extract[eu]", "extract[us]"]);
     assert!(nodes.iter().all(|node| node.state == RunState::Completed && node.attempt == 1), "{nodes:?}");
     assert_eq!(handle.graph_state().await.unwrap(), GraphState::Completed);
-    let left: i64 = scalar(&db, "select count(*) from runledger.pending").await;
+    let left: i64 = scalar(&db, "select count(*) from runledger.graph_counter").await;
     assert_eq!(left, 0, "what was counted is forgotten");
     worker.stop().await;
 }
@@ -245,7 +245,7 @@ async fn cancelling_a_graph_cancels_queued_running_waiting_and_blocked_nodes_and
     assert_eq!(handle.cancel("again").await.unwrap(), Cancelled::AlreadyEnded(RunState::Cancelled));
     let attempts: i64 = scalar(&db, "select count(*) from runledger.lease").await;
     assert_eq!(attempts, 0);
-    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.pending").await, 0);
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.graph_counter").await, 0);
     worker.stop().await;
 }
 

@@ -102,7 +102,7 @@ async fn gate_that_needs_a_value_is_not_completed_without_one() {
     assert!(said.contains("it takes an integer") && said.contains("--value '1'"), "{said}");
     let said = cli(&fixture, &["gate", "complete", &run, "approved", "--value", "true"]).await.refused();
     assert!(said.contains("`$` takes an integer"), "{said}");
-    assert_eq!(scalar::<i64>(&fixture.db, "select count(*) from runledger.decision").await, 0);
+    assert_eq!(scalar::<i64>(&fixture.db, "select count(*) from runledger.gate_decision").await, 0);
     execute(&fixture.db, "delete from runledger.gate").await;
     let said = cli(&fixture, &["gate", "complete", &run, "approved"]).await.refused();
     assert!(said.contains("`--value null` for none"), "{said}");

@@ -98,7 +98,7 @@ impl Observer for Recorder {
     }
 
     fn compensating(&self, attempt: &AttemptEvent) {
-        self.note("undoing", attempt, None, None);
+        self.note("compensating", attempt, None, None);
     }
 
     fn waiting(&self, attempt: &AttemptEvent) {
@@ -269,7 +269,7 @@ async fn an_observer_is_told_of_what_is_taken_back_and_of_what_is_blocked() {
     let fails = buys(false).enqueue(&db).await.unwrap();
     let events: Vec<_> = eventually(async || recorder.of(fails.id()), |told| told.len() == 3).await;
     let words: Vec<_> = events.iter().map(|told| told.event).collect();
-    assert_eq!(words, ["started", "undoing", "failed"]);
+    assert_eq!(words, ["started", "compensating", "failed"]);
     assert_ne!(events[1].state, RunState::Completed);
     assert_eq!((events[2].state, events[2].failure.as_deref()), (RunState::Failed, Some("out of stock")));
 

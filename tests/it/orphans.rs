@@ -90,14 +90,14 @@ async fn does() -> Result<()> {
 }
 
 #[job]
-async fn undoes() -> Result<()> {
+async fn compensates() -> Result<()> {
     Ok(())
 }
 
 /// Fails while a child is live, with a step to compensate.
 #[workflow(max_attempts = 1)]
 async fn fails_in_a_saga(wf: &Wf) -> Result<()> {
-    wf.saga().run(does(), |()| undoes()).await?;
+    wf.saga().run(does(), |()| compensates()).await?;
     wf.start(child_that_sleeps()).await?;
     STARTED.acquire().await?.forget();
     Err(Error::terminal("no"))
@@ -106,7 +106,7 @@ async fn fails_in_a_saga(wf: &Wf) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_on_below_a_saga_that_fails_is_cancelled() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![fails_in_a_saga, does, undoes, child_that_sleeps]).await;
+    let worker = worker(&db, jobs![fails_in_a_saga, does, compensates, child_that_sleeps]).await;
     let handle = fails_in_a_saga().enqueue(&db).await.unwrap();
     let child = child_of(&db, handle.id()).await;
     until(&db, child, |info| info.cause.as_deref() == Some("slept")).await;
@@ -179,7 +179,7 @@ async fn a_cancel_does_not_wait_for_what_is_below_and_is_to_be_undone_or_parked_
     first.stop().await;
     soon(handle.cancel("not needed")).await.unwrap();
     assert_eq!(handle.state().await.unwrap(), RunState::Cancelled);
-    assert!(db.run(child).await.unwrap().undoing, "nobody is there who undoes it");
+    assert!(db.run(child).await.unwrap().compensating, "nobody is there who compensates it");
     let second = worker(&db, jobs).await;
     until(&db, child, |info| info.state == RunState::Blocked).await;
     soon(handle.cancel("not needed")).await.unwrap();

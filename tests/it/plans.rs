@@ -274,7 +274,7 @@ insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len,
 insert into runledger.attempt (run_id, claims, attempt, worker_id, error)
     select md5('run' || n)::uuid, 1, 1, 1, '{}' from generate_series(100001, 200000) n;
 insert into runledger.cancel (run_id) select md5('run' || n)::uuid from generate_series(100001, 100020) n;
-insert into runledger.watch (run_id) select md5('run' || n)::uuid from generate_series(100001, 100020) n;
+insert into runledger.completion_watch (run_id) select md5('run' || n)::uuid from generate_series(100001, 100020) n;
 insert into runledger.worker (worker_id, name, version, session_name, jobs, queues) select n, 'w' || n, '1', 's' || n, '{j1}', '{q}' from generate_series(1, 20) n;
 analyze";
 
@@ -297,7 +297,7 @@ insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims,
 /// state. A snapshot keeps the dead rows. Those of `ready` are in their own lanes and were due long
 /// ago, like runs before a cursor.
 async fn bloat(connection: &mut PgConnection, pin: &mut PgConnection, n_living: i64) {
-    for table in HOT.iter().chain(&["cancel", "watch"]) {
+    for table in HOT.iter().chain(&["cancel", "completion_watch"]) {
         execute(connection, &format!("alter table runledger.{table} set (autovacuum_enabled = off)")).await;
     }
     execute(
@@ -309,7 +309,7 @@ async fn bloat(connection: &mut PgConnection, pin: &mut PgConnection, n_living: 
     )
     .await;
     execute(pin, "begin isolation level repeatable read; select 1").await;
-    for table in HOT.iter().chain(&["cancel", "watch"]) {
+    for table in HOT.iter().chain(&["cancel", "completion_watch"]) {
         let living = format!("select ctid from runledger.{table} limit {n_living}");
         let emptied =
             format!("delete from runledger.{table} where ctid not in ({living}); analyze runledger.{table}");

@@ -14,7 +14,7 @@ async fn does(what: String, #[inject] tx: &mut Tx) -> Result<String> {
 }
 
 #[job(max_attempts = 1)]
-async fn undoes(what: String, #[inject] tx: &mut Tx) -> Result<()> {
+async fn compensates(what: String, #[inject] tx: &mut Tx) -> Result<()> {
     let is_broken = "select exists (select from broken where what = $1)";
     if sqlx::query_scalar(is_broken).bind(&what).fetch_one(&mut **tx).await? {
         return Err(format!("{what} cannot be undone now").into());
@@ -42,10 +42,10 @@ async fn may_fail(#[inject] tx: &mut Tx) -> Result<()> {
 #[workflow(max_attempts = 1)]
 async fn stay(wf: &Wf) -> Result<bool> {
     let saga = wf.saga();
-    saga.run(does("flight".into()), |what| undoes(what.clone())).await?;
+    saga.run(does("flight".into()), |what| compensates(what.clone())).await?;
     let stays = wf.run(chooses("stays".into()).key("stays")).await?;
     if stays {
-        saga.run(does("hotel".into()), |what| undoes(what.clone())).await?;
+        saga.run(does("hotel".into()), |what| compensates(what.clone())).await?;
     } else {
         saga.compensate().await;
     }
@@ -81,7 +81,7 @@ async fn forked(db: &Db, origin: &RunHandle<__stay>, choices: &[&str]) -> RunHan
 async fn a_fork_takes_back_what_its_origin_did_where_its_code_says_so_and_another_fork_does_not_again() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
     let origin = begun(&db, &["stays"]).await;
     assert!(soon(origin.result()).await.unwrap());
     for _ in 0..2 {
@@ -89,7 +89,10 @@ async fn a_fork_takes_back_what_its_origin_did_where_its_code_says_so_and_anothe
         assert!(!soon(fork.result()).await.unwrap());
         assert_eq!(deeds(&db).await, ["flight", "hotel", "not flight"]);
         let steps = fork.steps().await.unwrap();
-        assert!(steps.iter().any(|step| step.key == "undo[does]"), "it is on record in both: {steps:?}");
+        assert!(
+            steps.iter().any(|step| step.key == "compensate[does]"),
+            "it is on record in both: {steps:?}"
+        );
         // The fork can be forked again, as from any other step.
         let again = fork.fork("chooses[waits]").await.unwrap();
         assert!(!soon(again.result()).await.unwrap());
@@ -103,7 +106,7 @@ async fn a_fork_that_would_take_back_what_its_origin_needs_is_parked_until_that_
     for is_cancelled in [true, false] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
-        let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+        let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
         let origin = begun(&db, &["stays", "waits"]).await;
         until(&db, origin.id(), |info| info.state == RunState::Waiting).await;
         let fork = forked(&db, &origin, &[]).await;
@@ -132,7 +135,7 @@ async fn a_fork_that_would_take_back_what_its_origin_needs_is_parked_until_that_
 async fn a_fork_that_ends_badly_takes_back_what_it_did_itself_and_leaves_the_rest_to_its_origin() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
     let origin = begun(&db, &["stays"]).await;
     assert!(soon(origin.result()).await.unwrap());
     let fork = forked(&db, &origin, &["stays", "fails"]).await;
@@ -164,7 +167,7 @@ async fn refused(origin: &RunHandle<__stay>, step: &str) -> String {
 async fn a_fork_keeps_no_step_whose_effect_is_taken_back_and_begins_before_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
     let failed = begun(&db, &["stays", "fails"]).await;
     assert!(soon(failed.result()).await.is_err());
     let turned_back = begun(&db, &[]).await;
@@ -172,7 +175,7 @@ async fn a_fork_keeps_no_step_whose_effect_is_taken_back_and_begins_before_it() 
     execute(&db, "truncate deed").await;
     assert_eq!(refused(&failed, "chooses[waits]").await, "does");
     assert_eq!(refused(&turned_back, "chooses[stays]").await, "does");
-    assert_eq!(refused(&turned_back, "undo[does]").await, "does");
+    assert_eq!(refused(&turned_back, "compensate[does]").await, "does");
     for origin in [&failed, &turned_back] {
         choose(&db, &["stays"]).await;
         let fork = origin.fork("does").await.unwrap();
@@ -187,7 +190,7 @@ async fn a_fork_keeps_what_somebody_has_left_undone_once_that_is_decided() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into broken values ('hotel')").await;
-    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
     let origin = begun(&db, &["stays", "fails"]).await;
     until(&db, origin.id(), |info| info.state == RunState::Blocked).await;
     assert_eq!(refused(&origin, "chooses[waits]").await, "does", "it is about to be");
@@ -203,7 +206,7 @@ async fn a_fork_keeps_what_somebody_has_left_undone_once_that_is_decided() {
 async fn a_run_that_failed_after_its_code_had_taken_all_back_is_revived_and_takes_nothing_back_again() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
     let origin = begun(&db, &["fails"]).await;
     assert!(matches!(soon(origin.result()).await, Err(ClientError::RunFailed { .. })));
     let revived = origin.revive(RunState::Failed).await.unwrap();
@@ -219,7 +222,7 @@ async fn a_run_that_failed_after_its_code_had_taken_all_back_is_revived_and_take
 #[workflow(max_attempts = 1)]
 async fn tours(wf: &Wf, round: u32) -> Result<u32> {
     let saga = wf.saga();
-    saga.run(does(format!("flight {round}")), |what| undoes(what.clone())).await?;
+    saga.run(does(format!("flight {round}")), |what| compensates(what.clone())).await?;
     wf.run(chooses("papers".into()).key("papers")).await?;
     wf.signal::<()>("go").await?;
     if wf.run(chooses("turns back".into()).key("turns-back")).await? {
@@ -236,7 +239,7 @@ async fn a_fork_does_not_guess_whether_a_run_that_has_begun_anew_since_has_taken
     for (first, second) in [(true, false), (false, true)] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
-        let worker = worker(&db, jobs![tours, does, undoes, chooses]).await;
+        let worker = worker(&db, jobs![tours, does, compensates, chooses]).await;
         choose(&db, &[]).await;
         let origin = tours(0).enqueue(&db).await.unwrap();
         until(&db, origin.id(), |info| info.state == RunState::Waiting).await;

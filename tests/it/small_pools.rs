@@ -242,7 +242,7 @@ async fn worker_whose_whole_pool_is_held_goes_on() {
     let failed = soon(everything.result()).await.unwrap_err();
     assert!(matches!(failed, ClientError::RunFailed { .. }), "{failed:?}");
     let undone = db.steps(everything.id()).await.unwrap();
-    assert!(undone.iter().any(|step| step.key.contains("undo")), "{undone:#?}");
+    assert!(undone.iter().any(|step| step.key.contains("compensate")), "{undone:#?}");
 
     small_fails().enqueue(&db).await.unwrap();
     while soon(hook.recv()).await.unwrap() != Some(5) {}

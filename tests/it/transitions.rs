@@ -54,7 +54,11 @@ async fn subject(connection: &mut PgConnection, state: RunState) -> Subject {
         .await
         .unwrap();
     let place = match state {
-        RunState::Queued => "insert into runledger.ready values ($1, 'default', 'subject', 0, now(), 'enqueued', 0, 0, 0)".to_owned(),
+        RunState::Queued => {
+            "insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+             values ($1, 'default', 'subject', 0, now(), 'enqueued', 0, 0, 0)"
+                .to_owned()
+        }
         RunState::Running => format!("insert into runledger.lease values ($1, '{token}', {worker_id}, 1, 0, 1, now())"),
         RunState::Waiting => format!(
             "insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)

@@ -367,8 +367,8 @@ async fn repeats(word: String) -> Result<String> {
 /// Makes the server execute this statement when it reads the content of a node that is not the
 /// root.
 async fn spoil_content(db: &Db, statement: &str) {
-    let given = "alter function runledger.given rename to really_given;
-                 create function runledger.given(uuid) returns json language plpgsql as $$ begin
+    let given = "alter function runledger.dependency_outcomes rename to really_given;
+                 create function runledger.dependency_outcomes(uuid) returns json language plpgsql as $$ begin
                      if (select node from runledger.run where run_id = $1) <> 'root' then $statement; end if;
                      return null;
                  end $$";
@@ -376,7 +376,7 @@ async fn spoil_content(db: &Db, statement: &str) {
 }
 
 async fn mend_content(db: &Db) {
-    let mend = "drop function runledger.given; alter function runledger.really_given rename to given";
+    let mend = "drop function runledger.dependency_outcomes; alter function runledger.really_given rename to dependency_outcomes";
     execute(db, mend).await;
 }
 

@@ -89,8 +89,8 @@ fn methods(rust: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the methods of `owner` that inline code begins with. A step key such as `saga.undo[…]` is
-/// none.
+/// Returns the methods of `owner` that inline code begins with. A step key such as
+/// `saga.compensate[…]` is none.
 fn methods_named<'t>(text: &'t str, owner: &str) -> Vec<&'t str> {
     let begins = format!("`{owner}");
     let name = |rest: &'t str| {

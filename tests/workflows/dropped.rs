@@ -31,7 +31,7 @@ async fn books(what: String, #[inject] tx: &mut Tx, #[inject] context: &Context)
 }
 
 #[job]
-async fn undoes(what: String, #[inject] tx: &mut Tx, #[inject] context: &Context) -> Result<()> {
+async fn compensates(what: String, #[inject] tx: &mut Tx, #[inject] context: &Context) -> Result<()> {
     sqlx::query(WRITE).bind(context.run_id()).bind(format!("not {what}")).execute(&mut **tx).await?;
     Ok(())
 }
@@ -52,9 +52,9 @@ static LEFT: Semaphore = Semaphore::const_new(0);
 async fn leaves_a_step(wf: &Wf, is_transactional: bool) -> Result<()> {
     let saga = wf.saga();
     let step = if is_transactional {
-        saga.run(books("car".into()), |what| undoes(what.clone()))
+        saga.run(books("car".into()), |what| compensates(what.clone()))
     } else {
-        saga.run(acts("car".into()), |what| undoes(what.clone()))
+        saga.run(acts("car".into()), |what| compensates(what.clone()))
     };
     tokio::select! {
         biased;
@@ -89,7 +89,7 @@ async fn a_step_that_is_dropped_while_it_is_being_recorded_is_taken_back_by_the_
         if !is_transactional {
             execute(&db, "drop trigger held on deed").await;
         }
-        let worker = worker(&db, jobs![leaves_a_step, acts, books, undoes]).await;
+        let worker = worker(&db, jobs![leaves_a_step, acts, books, compensates]).await;
         let handle = leaves_a_step(is_transactional).enqueue(&db).await.unwrap();
         eventually(async || scalar::<i64>(&db, WAITING).await, |n| *n == 1).await;
         LEAVES.add_permits(1);
@@ -105,7 +105,7 @@ static GOES_TO_SLEEP: Semaphore = Semaphore::const_new(0);
 
 #[workflow(max_attempts = 1)]
 async fn leaves_a_step_and_sleeps(wf: &Wf) -> Result<()> {
-    let step = wf.saga().run(books("car".into()), |what| undoes(what.clone()));
+    let step = wf.saga().run(books("car".into()), |what| compensates(what.clone()));
     tokio::select! {
         biased;
         done = step => drop(done?),
@@ -121,7 +121,7 @@ async fn a_run_leaves_its_worker_when_a_step_that_it_has_dropped_is_recorded_and
     execute(&db, HELD_UP).await;
     let mut holder: PgConnection = database.connect().await.unwrap();
     sqlx::query("select pg_advisory_lock(77)").execute(&mut holder).await.unwrap();
-    let worker = worker(&db, jobs![leaves_a_step_and_sleeps, books, undoes]).await;
+    let worker = worker(&db, jobs![leaves_a_step_and_sleeps, books, compensates]).await;
     let handle = leaves_a_step_and_sleeps().enqueue(&db).await.unwrap();
     eventually(async || scalar::<i64>(&db, WAITING).await, |n| *n == 1).await;
     GOES_TO_SLEEP.add_permits(1);
@@ -149,7 +149,8 @@ async fn meets(what: String) -> Result<String> {
 #[workflow(max_attempts = 1)]
 async fn lets_two_race(wf: &Wf) -> Result<usize> {
     let saga = wf.saga();
-    let steps = ["a", "b"].map(|what| saga.run(meets(what.into()).key(what), |what| undoes(what.clone())));
+    let steps =
+        ["a", "b"].map(|what| saga.run(meets(what.into()).key(what), |what| compensates(what.clone())));
     let (winner, _) = wf.race(steps).await?;
     saga.compensate().await;
     Ok(winner)
@@ -159,12 +160,12 @@ async fn lets_two_race(wf: &Wf) -> Result<usize> {
 async fn the_code_takes_back_what_the_loser_of_a_race_did_and_the_record_says_which_that_was() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![lets_two_race, meets, undoes]).await;
+    let worker = worker(&db, jobs![lets_two_race, meets, compensates]).await;
     let handle = lets_two_race().enqueue(&db).await.unwrap();
     let winner = soon(handle.result()).await.unwrap();
     assert_eq!(deeds(&db).await, ["not b", "not a"], "the last that was begun first");
     let steps = handle.steps().await.unwrap();
-    let decided = steps.iter().find(|step| step.key == "saga.undo[meets[a]]").unwrap();
+    let decided = steps.iter().find(|step| step.key == "saga.compensate[meets[a]]").unwrap();
     let loser = ["a", "b"][1 - winner];
     assert_eq!(decided.result.as_deref(), Ok(format!("[\"meets[{loser}]\"]").as_str()));
     worker.stop().await;
@@ -180,8 +181,8 @@ async fn never_ends(what: String) -> Result<String> {
 async fn lets_one_race_that_never_ends(wf: &Wf) -> Result<usize> {
     let saga = wf.saga();
     let steps: [Step<'_, String>; 2] = [
-        saga.run(never_ends("hotel".into()), |what| undoes(what.clone())),
-        saga.run(books("flight".into()), |what| undoes(what.clone())),
+        saga.run(never_ends("hotel".into()), |what| compensates(what.clone())),
+        saga.run(books("flight".into()), |what| compensates(what.clone())),
     ];
     let (winner, _) = wf.race(steps).await?;
     saga.compensate().await;
@@ -192,7 +193,7 @@ async fn lets_one_race_that_never_ends(wf: &Wf) -> Result<usize> {
 async fn a_step_whose_body_is_dropped_is_neither_waited_for_nor_recorded_nor_taken_back() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![lets_one_race_that_never_ends, never_ends, books, undoes]).await;
+    let worker = worker(&db, jobs![lets_one_race_that_never_ends, never_ends, books, compensates]).await;
     let handle = lets_one_race_that_never_ends().enqueue(&db).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 1);
     assert_eq!(deeds(&db).await, ["flight", "not flight"]);
@@ -205,9 +206,9 @@ async fn a_step_whose_body_is_dropped_is_neither_waited_for_nor_recorded_nor_tak
 #[workflow(max_attempts = 1)]
 async fn races_for_a_car(wf: &Wf, n: usize) -> Result<()> {
     let saga = wf.saga();
-    saga.run(books("flight".into()), |what| undoes(what.clone())).await?;
+    saga.run(books("flight".into()), |what| compensates(what.clone())).await?;
     let cars = ["red", "green", "blue"];
-    wf.race(cars.map(|car| saga.run(books(car.into()).key(car), |what| undoes(what.clone())))).await?;
+    wf.race(cars.map(|car| saga.run(books(car.into()).key(car), |what| compensates(what.clone())))).await?;
     if n.is_multiple_of(3) {
         wf.run(books("no undo".into()).key("last")).await?;
     } else {
@@ -227,7 +228,7 @@ const UNEVEN: &str = "
 async fn what_losers_did_is_taken_back_once_wherever_the_attempts_end() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let jobs = jobs![races_for_a_car, acts, books, undoes];
+    let jobs = jobs![races_for_a_car, acts, books, compensates];
     let mut runs = Vec::new();
     // The omitted runs complete and keep their deeds.
     for n in (0..36_usize).filter(|n| n % 3 != 0 || n % 2 == 0) {
@@ -245,7 +246,7 @@ async fn what_losers_did_is_taken_back_once_wherever_the_attempts_end() {
         }
     }
     assert_eq!(scalar::<i64>(&db, UNEVEN).await, 0, "after {n_losses} losses");
-    let losers = "select count(*) from runledger.step where key like 'undo[books[%'";
+    let losers = "select count(*) from runledger.step where key like 'compensate[books[%'";
     assert!(scalar::<i64>(&db, losers).await > i64::try_from(runs.len()).unwrap(), "no loser was recorded");
     one.stop().await;
     two.stop().await;
@@ -270,9 +271,9 @@ async fn cannot_say_how(wf: &Wf, is_transactional: bool) -> Result<()> {
     let saga = wf.saga();
     let call = |n: &u32| {
         assert!(*n > 99, "how is {n} undone?");
-        undoes(n.to_string())
+        compensates(n.to_string())
     };
-    saga.run(books("before".into()), |what| undoes(what.clone())).await?;
+    saga.run(books("before".into()), |what| compensates(what.clone())).await?;
     if is_transactional {
         saga.run(counts_and_books(), call).await?
     } else {
@@ -286,7 +287,7 @@ async fn a_panic_where_an_undo_is_made_fails_its_step_and_does_not_run_the_body_
     for (is_transactional, words) in [(false, "see to it by hand"), (true, "was rolled back")] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
-        let worker = worker(&db, jobs![cannot_say_how, counts, counts_and_books, books, undoes]).await;
+        let worker = worker(&db, jobs![cannot_say_how, counts, counts_and_books, books, compensates]).await;
         let handle = cannot_say_how(is_transactional).enqueue(&db).await.unwrap();
         let error = soon(handle.result()).await.unwrap_err();
         let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };

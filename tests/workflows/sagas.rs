@@ -21,7 +21,7 @@ async fn does(what: String, #[inject] tx: &mut Tx) -> Result<String> {
 
 /// Writes the compensation of a deed, unless the deed is in `broken`.
 #[job(max_attempts = 2, backoff = "10ms..10ms")]
-async fn undoes(what: String, #[inject] tx: &mut Tx) -> Result<()> {
+async fn compensates(what: String, #[inject] tx: &mut Tx) -> Result<()> {
     let is_broken = "select exists (select from broken where what = $1)";
     if sqlx::query_scalar(is_broken).bind(&what).fetch_one(&mut **tx).await? {
         return Err(format!("{what} cannot be undone now").into());
@@ -47,18 +47,18 @@ async fn waits_at_the_gate() -> Result<()> {
 #[workflow]
 async fn journey(wf: &Wf, then: String) -> Result<u32> {
     let (saga, branch) = (wf.saga(), wf.branch("inner"));
-    saga.run(does("flight".into()), |what| undoes(what.clone())).await?;
+    saga.run(does("flight".into()), |what| compensates(what.clone())).await?;
     let inner = branch.saga();
-    inner.run(does("hotel".into()), |what| undoes(what.clone())).await?;
+    inner.run(does("hotel".into()), |what| compensates(what.clone())).await?;
     wf.run(does("no undo".into())).await?;
-    saga.run(does("car".into()), |what| undoes(what.clone())).await?;
+    saga.run(does("car".into()), |what| compensates(what.clone())).await?;
     match then.as_str() {
         "fails" => wf.run(fails()).await?,
         "sleeps" => wf.sleep(Duration::from_secs(3600)).await?,
         "waits" => wf.signal("go").await?,
         "works" => wf.run(waits_at_the_gate()).await?,
-        "undoes" => saga.compensate().await,
-        "undoes and fails" => {
+        "compensates" => saga.compensate().await,
+        "compensates and fails" => {
             saga.compensate().await;
             wf.run(fails()).await?;
         }
@@ -77,14 +77,14 @@ async fn deeds(db: &Db) -> Vec<String> {
 async fn what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let worker = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
     let handle = journey("fails".into()).enqueue(&db).await.unwrap();
     let error = soon(handle.result()).await.unwrap_err();
     let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
     assert_eq!(failure.message, "step `fails` failed");
     assert_eq!(deeds(&db).await, ALL_UNDONE);
     let keys: Vec<String> = handle.steps().await.unwrap().into_iter().map(|step| step.key).collect();
-    for key in ["undo[does]", "undo[does#3]", "undo[inner/does]"] {
+    for key in ["compensate[does]", "compensate[does#3]", "compensate[inner/does]"] {
         assert!(keys.iter().any(|known| known == key), "{key} is not in {keys:?}");
     }
     worker.stop().await;
@@ -95,13 +95,13 @@ async fn taking_back_what_was_done_is_no_attempt_of_the_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into broken values ('hotel')").await;
-    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let worker = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
     let handle = journey("fails".into()).enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
     execute(&db, "delete from broken").await;
     handle.resume().await.unwrap();
     soon(handle.result()).await.unwrap_err();
-    assert_eq!(handle.info().await.unwrap().attempt, 1, "its code was begun once, and its undos twice");
+    assert_eq!(handle.info().await.unwrap().attempt, 1, "its code began once, its compensations twice");
     worker.stop().await;
 }
 
@@ -110,7 +110,7 @@ async fn compensations_run_when_a_sleeping_a_waiting_or_a_running_run_is_cancell
     for then in ["sleeps", "waits", "works"] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
-        let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+        let worker = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
         let handle = journey(then.into()).enqueue(&db).await.unwrap();
         eventually(async || deeds(&db).await.len(), |n| *n == 4).await;
         if then != "works" {
@@ -172,14 +172,14 @@ async fn an_undo_that_fails_parks_the_run_and_is_tried_again_when_it_is_resumed(
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into broken values ('hotel')").await;
-    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let worker = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
     let handle = journey("fails".into()).enqueue(&db).await.unwrap();
     let error = soon(handle.result()).await.unwrap_err();
     let ClientError::RunBlocked { failure, .. } = error else { panic!("{error}") };
-    let expected = "step `undo[inner/does]` could not take back what was done: hotel cannot be undone now";
+    let expected = "step `compensate[inner/does]` could not take back what was done: hotel cannot be";
     assert!(failure.message.starts_with(expected), "{failure}");
     let info = handle.info().await.unwrap();
-    assert!(info.undoing && info.state == RunState::Blocked);
+    assert!(info.compensating && info.state == RunState::Blocked);
     execute(&db, "delete from broken").await;
     handle.resume().await.unwrap();
     let error = soon(handle.result()).await.unwrap_err();
@@ -192,7 +192,7 @@ async fn an_undo_that_fails_parks_the_run_and_is_tried_again_when_it_is_resumed(
 async fn a_run_whose_steps_were_taken_back_is_not_revived() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let worker = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
     let handle = journey("fails".into()).enqueue(&db).await.unwrap();
     assert!(soon(handle.result()).await.is_err());
     let error = handle.revive(RunState::Failed).await.unwrap_err();
@@ -205,7 +205,7 @@ async fn a_run_that_is_parked_in_its_undo_ends_when_somebody_cancels_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into broken values ('hotel')").await;
-    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let worker = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
     let handle = journey("fails".into()).enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
     assert_eq!(handle.cancel("leave it").await.unwrap(), Cancelled::Now);
@@ -242,7 +242,7 @@ async fn reserves_in_vain(wf: &Wf) -> Result<()> {
 const REFUSE: &str = "
     create function refuse() returns trigger language plpgsql as $$
     begin
-        if new.key like 'undo[%' and exists (select from public.broken) then
+        if new.key like 'compensate[%' and exists (select from public.broken) then
             raise exception 'refused' using errcode = 'check_violation';
         end if;
         return new;
@@ -274,10 +274,10 @@ async fn a_run_whose_undo_is_interrupted_goes_on_with_what_is_left() {
     for _ in 0..12 {
         handles.push(journey("fails".into()).enqueue(&db).await.unwrap());
     }
-    let one = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
-    let two = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
-    let undoing = "select count(*) from runledger.undo";
-    eventually(async || scalar::<i64>(&db, undoing).await, |n| *n > 0).await;
+    let one = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
+    let two = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
+    let compensating = "select count(*) from runledger.compensation";
+    eventually(async || scalar::<i64>(&db, compensating).await, |n| *n > 0).await;
     let mut n_losses = 0;
     while scalar::<i64>(&db, "select count(*) from runledger.outcome").await < 12 {
         for handle in &handles {
@@ -295,10 +295,10 @@ async fn a_run_whose_undo_is_interrupted_goes_on_with_what_is_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_workflow_has_taken_back_itself_is_not_taken_back_again() {
-    for (then, completes) in [("undoes", true), ("undoes and fails", false)] {
+    for (then, completes) in [("compensates", true), ("compensates and fails", false)] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
-        let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+        let worker = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
         let handle = journey(then.into()).enqueue(&db).await.unwrap();
         assert_eq!(soon(handle.result()).await.is_ok(), completes);
         let mut expected = vec!["flight", "hotel", "no undo", "car", "not car", "not flight"];
@@ -320,7 +320,7 @@ async fn an_undo_without_code_parks_the_run_with_its_name() {
     let error = soon(handle.result()).await.unwrap_err();
     let ClientError::RunBlocked { failure, .. } = error else { panic!("{error}") };
     assert_eq!(failure.kind, FailureKind::Setup);
-    assert!(failure.message.contains("no code for job `undoes`"), "{failure}");
+    assert!(failure.message.contains("no code for job `compensates`"), "{failure}");
     worker.stop().await;
 }
 
@@ -413,7 +413,7 @@ async fn an_inline_transaction_that_is_given_away_commits_nothing_and_says_so() 
 async fn a_cancel_of_a_run_that_is_paused_before_its_steps_are_taken_back_leaves_them_to_be() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let code = jobs![journey, does, undoes, fails, waits_at_the_gate];
+    let code = jobs![journey, does, compensates, fails, waits_at_the_gate];
     let first = worker(&db, code).await;
     let handle = journey("waits".into()).enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
@@ -434,8 +434,8 @@ async fn a_cancel_of_a_run_that_is_paused_before_its_steps_are_taken_back_leaves
 #[workflow(max_attempts = 1)]
 async fn builds_one_wrongly(wf: &Wf) -> Result<()> {
     let saga = wf.saga();
-    let refused = saga.run(does("hotel".into()).priority(1), |what| undoes(what.clone()));
-    saga.run(does("flight".into()), |what| undoes(what.clone())).await?;
+    let refused = saga.run(does("hotel".into()).priority(1), |what| compensates(what.clone()));
+    saga.run(does("flight".into()), |what| compensates(what.clone())).await?;
     drop(refused);
     saga.compensate().await;
     Ok(())
@@ -445,14 +445,14 @@ async fn builds_one_wrongly(wf: &Wf) -> Result<()> {
 async fn a_step_is_taken_back_once_though_one_of_its_name_was_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![builds_one_wrongly, does, undoes]).await;
+    let worker = worker(&db, jobs![builds_one_wrongly, does, compensates]).await;
     soon(builds_one_wrongly().enqueue(&db).await.unwrap().result()).await.unwrap();
     assert_eq!(deeds(&db).await, ["flight", "not flight"]);
     worker.stop().await;
 }
 
 #[job]
-async fn undo(what: String) -> Result<()> {
+async fn compensate(what: String) -> Result<()> {
     drop(what);
     Ok(())
 }
@@ -460,8 +460,8 @@ async fn undo(what: String) -> Result<()> {
 /// Has a step with the key of a compensation.
 #[workflow(max_attempts = 1)]
 async fn names_a_step_like_an_undo(wf: &Wf) -> Result<()> {
-    wf.saga().run(does("flight".into()), |what| undoes(what.clone())).await?;
-    wf.run(undo("hotel".into()).key("does")).await?;
+    wf.saga().run(does("flight".into()), |what| compensates(what.clone())).await?;
+    wf.run(compensate("hotel".into()).key("does")).await?;
     Err(Error::terminal("no more"))
 }
 
@@ -469,7 +469,7 @@ async fn names_a_step_like_an_undo(wf: &Wf) -> Result<()> {
 async fn a_step_that_has_the_name_of_an_undo_does_not_pass_for_one() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = worker(&db, jobs![names_a_step_like_an_undo, does, undoes, undo]).await;
+    let worker = worker(&db, jobs![names_a_step_like_an_undo, does, compensates, compensate]).await;
     let error = soon(names_a_step_like_an_undo().enqueue(&db).await.unwrap().result()).await.unwrap_err();
     assert_eq!(deeds(&db).await, ["flight", "not flight"]);
     let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
@@ -498,7 +498,7 @@ async fn is_undone_in_vain(wf: &Wf, later: bool) -> Result<()> {
     Err(Error::terminal("no more"))
 }
 
-const N_TRIED: &str = "select count(*) from runledger.attempt where step_key = 'undo[does]'";
+const N_TRIED: &str = "select count(*) from runledger.attempt where step_key = 'compensate[does]'";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_undo_waits_for_its_next_try_leaves_its_slot_to_another() {
@@ -511,7 +511,7 @@ async fn a_run_whose_undo_waits_for_its_next_try_leaves_its_slot_to_another() {
     eventually(async || scalar::<i64>(&db, N_TRIED).await, |n| *n == 1).await;
     assert!(soon(fails().enqueue(&db).await.unwrap().result()).await.is_err());
     let info = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
-    assert!(info.undoing && info.state == RunState::Queued, "{info:?}");
+    assert!(info.compensating && info.state == RunState::Queued, "{info:?}");
     let told = handle.signal("value", &1).await;
     assert!(
         matches!(told, Err(ClientError::WrongState { state: RunState::Failed, verb: "signalled", .. })),
@@ -543,8 +543,8 @@ async fn an_undo_is_stored_under_the_oldest_name_of_its_job_which_every_program_
     let handle = is_taken_back_by_a_renamed_job().enqueue(&db).await.unwrap();
     soon(handle.result()).await.unwrap_err();
     let of_steps =
-        "select string_agg(coalesce(undo ->> 'job', key), ' ' order by ordinal) from runledger.step";
-    assert_eq!(scalar::<String>(&db, of_steps).await, "sagas.unbooks undo[books]");
+        "select string_agg(coalesce(compensation ->> 'job', key), ' ' order by ordinal) from runledger.step";
+    assert_eq!(scalar::<String>(&db, of_steps).await, "sagas.unbooks compensate[books]");
     worker.stop().await;
 }
 
@@ -577,15 +577,15 @@ async fn request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_noth
 
     let claims = "select claims from runledger.lease";
     let n_claims: i32 = scalar(&db, claims).await;
-    let late = "insert into runledger.cancel (run_id, reason) select run_id, 'late' from runledger.undo;
-        select runledger.notify('runledger_cancel', run_id::text) from runledger.undo";
+    let late = "insert into runledger.cancel select run_id, 'late' from runledger.compensation;
+        select runledger.notify('runledger_cancel', run_id::text) from runledger.compensation";
     execute(&db, late).await;
     let heartbeat = async || scalar::<String>(&db, "select heartbeat_at::text from runledger.worker").await;
     for _ in 0..3 {
         let before = heartbeat().await;
         eventually(heartbeat, |now| *now != before).await;
     }
-    assert_eq!(scalar::<i32>(&db, claims).await, n_claims, "the attempt that undoes goes on");
+    assert_eq!(scalar::<i32>(&db, claims).await, n_claims, "the attempt that compensates goes on");
     assert_eq!(N_UNDOS_BEGUN.load(Ordering::SeqCst), 1);
 
     execute(&db, "update runledger.lease set worker_id = worker_id + 1000").await;

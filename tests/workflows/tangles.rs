@@ -244,7 +244,7 @@ async fn transacted(wf: &Wf, seed: u64) -> Result<Seen> {
 }
 
 /// A step of a saga. Its key names the saga.
-fn undoable<'wf>(saga: &Saga<'wf>, of: u64, tag: u64, seen: &[u64]) -> Step<'wf, (u64, u64)> {
+fn compensable<'wf>(saga: &Saga<'wf>, of: u64, tag: u64, seen: &[u64]) -> Step<'wf, (u64, u64)> {
     let key = format!("{of}-{tag}");
     if tag.is_multiple_of(2) {
         saga.run(noted(tag, seen.to_vec()).key(key), |(tag, _)| unnoted(*tag))
@@ -260,7 +260,7 @@ async fn taken_back(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
     let mut all = seen.to_vec();
     for n in 0..1 + seed % 3 {
         let way = part_of(seed, n);
-        let step = |m| undoable(&saga, seed, part_of(way, m), &all);
+        let step = |m| compensable(&saga, seed, part_of(way, m), &all);
         let values: Vec<u64> = match way % 4 {
             0 => vec![step(0).await.map_or(0, |(_, value)| value)],
             1 => {
@@ -337,23 +337,23 @@ const LEFT: &str = "
     select count(*)
     from runledger.step
     join runledger.outcome using (run_id)
-    where outcome.state <> 'completed' and step.undo is not null
-        and not exists (select from runledger.step as undone where undone.run_id = step.run_id and undone.key = 'undo[' || step.key || ']')";
+    where outcome.state <> 'completed' and step.compensation is not null
+        and not exists (select from runledger.step as compensated where compensated.run_id = step.run_id and compensated.key = 'compensate[' || step.key || ']')";
 
 /// Counts uncompensated steps of sagas that the code has compensated.
 const LEFT_BY_THE_CODE: &str = "
     select count(*)
-    from (select run_id, substring(key from 'undone-([0-9]+)') as saga from runledger.step where key like '%noted[undone-%' and key not like 'undo[%') as undone
+    from (select run_id, substring(key from 'undone-([0-9]+)') as saga from runledger.step where key like '%noted[undone-%' and key not like 'compensate[%') as undone
     join runledger.step using (run_id)
-    where step.undo is not null and strpos(step.key, '[' || saga || '-') > 0
-        and not exists (select from runledger.step as undo where undo.run_id = step.run_id and undo.key = 'undo[' || step.key || ']')";
+    where step.compensation is not null and strpos(step.key, '[' || saga || '-') > 0
+        and not exists (select from runledger.step as compensated where compensated.run_id = step.run_id and compensated.key = 'compensate[' || step.key || ']')";
 
 /// The difference between the rows that transactions wrote and the records of those transactions.
 const APART: &str = "
     select array[
         (select count(*) from deed where what like 'tx %') - (select count(*) from runledger.step where key ~ '(^|/)written' and output is not null),
         (select count(*) from deed where what like 'not %')
-            - (select count(*) from runledger.step where key like 'undo[%booked[%'),
+            - (select count(*) from runledger.step where key like 'compensate[%booked[%'),
         (select count(*) from deed where what not like '% %')
             - (select count(*) from runledger.step where key ~ '^([^[]*/)?booked[[]' and output is not null)
     ]";

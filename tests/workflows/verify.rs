@@ -2,6 +2,7 @@
 //! expectation with the verdict of `verify`, and with what a worker with the new code does.
 
 mod combinators;
+mod compensations;
 mod graphs;
 mod histories;
 mod inputs;
@@ -11,7 +12,6 @@ mod outputs;
 mod reading;
 mod stage;
 mod steps;
-mod undos;
 mod versions;
 mod waits;
 
@@ -25,7 +25,7 @@ use stage::{Case, Expected, await_parked, park_all, wake_all};
 
 fn corpus() -> Vec<Case> {
     let of_code = [steps::cases(), order::cases(), waits::cases(), combinators::cases(), graphs::cases()];
-    [of_code.concat(), versions::cases(), inputs::cases(), outputs::cases(), undos::cases()].concat()
+    [of_code.concat(), versions::cases(), inputs::cases(), outputs::cases(), compensations::cases()].concat()
 }
 
 #[test]
@@ -44,7 +44,7 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
     let corpus = corpus();
     let runs = park_all(&db, &corpus).await;
 
-    let served = || stage::helpers().chain(steps::after()).chain(undos::after());
+    let served = || stage::helpers().chain(steps::after()).chain(compensations::after());
     let new = || corpus.iter().filter_map(|case| case.new).chain(served());
     let before = stage::everything(&db).await;
     let verification = App::new(db.clone()).with(new()).provide(db.clone()).verify().await.unwrap();
@@ -98,9 +98,9 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
             case.name
         );
     }
-    let undone = undos::cases();
+    let undone = compensations::cases();
     for (case, run_id) in runs.iter().filter(|(case, _)| undone.iter().any(|other| other.name == case.name)) {
-        undos::assert_undone_or_parked(&db, case, *run_id).await;
+        compensations::assert_undone_or_parked(&db, case, *run_id).await;
     }
     worker.stop().await;
 }

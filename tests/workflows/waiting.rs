@@ -262,7 +262,11 @@ async fn a_waiter_whose_listener_went_with_the_runtime_of_another_waiter_starts_
     });
     let before = eventually(async || listeners(&db).await, |pids| pids.len() == 1).await;
     let waiter = tokio::spawn(async move { second.result().await });
-    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.watch").await, |n| *n == 2).await;
+    eventually(
+        async || scalar::<i64>(&db, "select count(*) from runledger.completion_watch").await,
+        |n| *n == 2,
+    )
+    .await;
     runtime.shutdown_background();
     let after = eventually(async || listeners(&db).await, |pids| pids.len() == 1 && *pids != before).await;
     assert_ne!(after, before);
@@ -345,9 +349,9 @@ async fn client_that_began_to_wait_after_the_snapshot_of_a_run_is_told_of_its_en
     listener.listen("runledger_ended").await.unwrap();
     let run = ends_with_a_later_snapshot().enqueue(&db).await.unwrap();
     soon(WATCHED.wait()).await;
-    execute(&db, &format!("insert into runledger.watch (run_id) values ('{}')", run.id())).await;
+    execute(&db, &format!("insert into runledger.completion_watch (run_id) values ('{}')", run.id())).await;
     soon(WATCHED.wait()).await;
     assert_eq!(soon(listener.recv()).await.unwrap().payload(), run.id().to_string());
-    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.watch").await, 0);
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.completion_watch").await, 0);
     worker.stop().await;
 }

@@ -23,7 +23,7 @@ create table runledger.deadline (
 create index deadline_due on runledger.deadline (deadline_at);
 
 -- Runs whose end a client waits for. Only the end of such a run sends a notification.
-create table runledger.watch (
+create table runledger.completion_watch (
     run_id uuid primary key,
     since timestamptz not null default statement_timestamp()
 );
@@ -39,7 +39,7 @@ create table runledger.pin (
 );
 
 -- Overrides of job definitions. A deploy does not change them.
-create table runledger.tuning (
+create table runledger.job_override (
     -- One of the names of the job, without a version.
     job text collate "C" primary key,
     -- Why no run of the job is claimed. Null if runs are claimed.

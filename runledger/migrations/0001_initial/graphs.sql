@@ -1,5 +1,5 @@
--- Graphs. A graph is a run, and each of its nodes is a run below it. A node waits in `waiting` until
--- its dependencies have ended. See docs/decisions/0011-graphs.md.
+-- Graphs. A graph is a run, and each of its nodes is a run below it. A node waits in `waiting`
+-- until its dependencies have ended. See docs/decisions/0011-graphs.md.
 
 -- The dependencies of nodes.
 create table runledger.edge (
@@ -14,11 +14,11 @@ create table runledger.edge (
 
 create index edge_run on runledger.edge (run_id);
 
--- What nodes and graphs wait for. `remaining` of a node counts its dependencies that have not ended;
--- `remaining` of a graph counts its nodes. A node that ends gives its weight to a node that waits
--- for it; if there is none, the graph subtracts it. So few ends of nodes write the graph's row, and
--- it reaches 0 exactly at the end of the last node.
-create table runledger.pending (
+-- What nodes and graphs wait for. `remaining` of a node counts its dependencies that have not
+-- ended; `remaining` of a graph counts its nodes. A node that ends gives its weight to a node that
+-- waits for it; if there is none, the graph subtracts it. So few ends of nodes write the graph's
+-- row, and it reaches 0 exactly at the end of the last node.
+create table runledger.graph_counter (
     run_id uuid primary key,
     remaining integer not null check (remaining >= 0),
     weight integer not null check (weight >= 1)
@@ -33,7 +33,7 @@ create table runledger.gate (
 );
 
 -- Who decided a gate, and why.
-create table runledger.decision (
+create table runledger.gate_decision (
     run_id uuid primary key,
     decided_by text,
     reason text,
@@ -59,7 +59,7 @@ create table runledger.addition (
 );
 
 -- The ends of a node's dependencies that have parameters of the node.
-create function runledger.given(dependant_id uuid) returns json
+create function runledger.dependency_outcomes(dependant_id uuid) returns json
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -69,9 +69,9 @@ as $$
     where edge.dependant_id = $1 and edge.parameters <> '{}';
 $$;
 
--- The error of a node that cannot succeed any more, from the name and the end of the dependency that
--- did not succeed. A dependant of a skipped node is skipped.
-create function runledger.hopeless(cause text, cause_state text) returns json
+-- The error of a node that cannot succeed any more, from the name and the end of the dependency
+-- that did not succeed. A dependant of a skipped node is skipped.
+create function runledger.unreachable(cause text, cause_state text) returns json
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$

@@ -10,21 +10,21 @@ create table runledger.step (
     error json,
     seen_len integer not null,
     seen bigint[],
-    -- 0 or less for a step that a fork or a revive copied from another run.
+    -- 0 for a step that a fork or a revive copied from another run.
     claims integer not null,
     -- The call that compensates the step: the name of its job, its input, its options.
-    undo json,
+    compensation json,
     recorded_at timestamptz not null default statement_timestamp(),
     primary key (run_id, key),
     check ((output is null) <> (error is null)),
-    check (undo is null or output is not null)
+    check (compensation is null or output is not null)
 );
 
-create index step_undo on runledger.step (run_id) where undo is not null;
+create index step_compensation on runledger.step (run_id) where compensation is not null;
 
 -- Runs that fail or are cancelled as soon as their steps are compensated. Their code does not
 -- execute again.
-create table runledger.undo (
+create table runledger.compensation (
     run_id uuid primary key,
     state text not null check (state in ('failed', 'cancelled')),
     error json not null,
@@ -33,7 +33,7 @@ create table runledger.undo (
 
 -- Whether a step of the run waits for its compensation. Copied steps belong to the run that
 -- executed them, and are not compensated here.
-create function runledger.is_to_undo(run_id uuid) returns boolean
+create function runledger.needs_compensation(run_id uuid) returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -41,9 +41,9 @@ as $$
         select
         from runledger.step
         where step.run_id = $1
-            and step.undo is not null
+            and step.compensation is not null
             and step.claims > 0
-            and not exists (select from runledger.step as undone where undone.run_id = $1 and undone.key = 'undo[' || step.key || ']')
+            and not exists (select from runledger.step as compensated where compensated.run_id = $1 and compensated.key = 'compensate[' || step.key || ']')
     );
 $$;
 
@@ -89,9 +89,9 @@ create table runledger.progress (
 )
 with (fillfactor = 50);
 
--- Emitted lines, numbered by run in the order of the commits. A line is identified by who emitted it
--- (a step, a branch, or the run itself), its number there, and its content. So a replay or another
--- try adds no line twice.
+-- Emitted lines, numbered by run in the order of the commits. A line is identified by who emitted
+-- it (a step, a branch, or the run itself), its number there, and its content. So a replay or
+-- another try adds no line twice.
 create table runledger.output (
     run_id uuid not null,
     position bigint not null check (position >= 1),

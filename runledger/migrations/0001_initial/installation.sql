@@ -1,8 +1,8 @@
 -- The home of this installation: its cluster and its database. A worker that finds another home is
 -- looking at a copy, and refuses it until an operator adopts it. See docs/decisions/0019-clones.md.
 
--- The cluster and the database of this session. The system identifier is null if the server hides it
--- from this role.
+-- The cluster and the database of this session. The system identifier is null if the server hides
+-- it from this role.
 create function runledger.here(out system text, out database bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

@@ -1,11 +1,12 @@
 -- Runs. A run is one immutable row in `run`. Its state is one narrow row in `ready`, `lease`,
--- `waiting` or `outcome`. The hot path updates no row in place: see docs/decisions/0001-hot-path.md.
+-- `waiting` or `outcome`. The hot path updates no row in place: see
+-- docs/decisions/0001-hot-path.md.
 --
 -- Indexed text is compared by its bytes (`collate "C"`), because an upgrade of the system's locales
 -- would make an index miss rows.
 
--- What was enqueued. Never updated, except by `pin`. Locked (`for no key update`) by everything that
--- must be serial for one run: suspending, waking, cancelling.
+-- What was enqueued. Never updated, except by `pin`. Locked (`for no key update`) by everything
+-- that must be serial for one run: suspending, waking, cancelling.
 create table runledger.run (
     run_id uuid primary key,
     -- With the version of its code, except for version 1: `checkout@2`.
@@ -49,7 +50,7 @@ create table runledger.ready (
     -- What the run needs a permit of, or ''. Claims without a permit pass over such runs.
     resource text collate "C" not null default '',
     ready_at timestamptz not null,
-    cause text not null check (cause in ('enqueued', 'retried', 'slept', 'released', 'crashed', 'woken', 'resumed', 'undoing', 'continued')),
+    cause text not null check (cause in ('enqueued', 'retried', 'slept', 'released', 'crashed', 'woken', 'resumed', 'compensating', 'continued')),
     attempt integer not null check (attempt >= 0),
     crashes integer not null check (crashes >= 0),
     claims integer not null check (claims >= 0)
@@ -58,7 +59,8 @@ with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 
 create index ready_lane on runledger.ready (resource, queue, job, priority, ready_at, run_id);
 
--- Running runs. The claiming worker makes the token, and every write of the attempt is fenced by it.
+-- Running runs. The claiming worker makes the token, and every write of the attempt is fenced by
+-- it.
 create table runledger.lease (
     run_id uuid primary key,
     token uuid not null,
@@ -112,8 +114,8 @@ create table runledger.outcome (
     check ((state = 'completed') = (error is null))
 );
 
--- Failed attempts of runs, and failed tries of steps, that another one followed. The last attempt of
--- a run is in `outcome`.
+-- Failed attempts of runs, and failed tries of steps, that another one followed. The last attempt
+-- of a run is in `outcome`.
 create table runledger.attempt (
     run_id uuid not null,
     -- Empty for the run itself.

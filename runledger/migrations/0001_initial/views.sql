@@ -21,7 +21,7 @@ select
     end as state,
     coalesce(outcome.attempt, lease.attempt, waiting.attempt, ready.attempt) as attempt,
     coalesce(lease.crashes, waiting.crashes, ready.crashes, 0) as crashes,
-    outcome.run_id is null and exists (select from runledger.undo where undo.run_id = run.run_id) as undoing,
+    outcome.run_id is null and exists (select from runledger.compensation where compensation.run_id = run.run_id) as compensating,
     ready.cause,
     coalesce(ready.ready_at, waiting.ready_at) as ready_at,
     coalesce(outcome.worker_id, lease.worker_id) as worker_id,

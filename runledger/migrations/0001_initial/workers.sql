@@ -14,7 +14,8 @@ create table runledger.worker (
     worker_id bigint primary key default runledger.new_worker_id(),
     name text not null,
     version text not null,
-    -- The application name of the process's sessions. The sessions of a dead worker are ended by it.
+    -- The application name of the process's sessions. The sessions of a dead worker are ended by
+    -- it.
     session_name text not null,
     state text not null default 'active' check (state in ('active', 'draining', 'dead')),
     -- The incarnation of the server in which the lock was taken. Null if the lock proves nothing
@@ -58,8 +59,8 @@ as $$
         );
 $$;
 
--- Sends a notification, unless the queue of notifications is more than half full: a full queue fails
--- the commit of the sender. Notifications are hints, so one may be missing.
+-- Sends a notification, unless the queue of notifications is more than half full: a full queue
+-- fails the commit of the sender. Notifications are hints, so one may be missing.
 create function runledger.notify(channel text, payload text) returns void
 language sql volatile
 set search_path = pg_catalog, pg_temp
@@ -73,8 +74,8 @@ create unlogged table runledger.incarnation (
     id uuid not null default gen_random_uuid()
 );
 
--- Two statements, because each needs its own snapshot: in one statement, the loser of a race for the
--- row would neither insert nor see it.
+-- Two statements, because each needs its own snapshot: in one statement, the loser of a race for
+-- the row would neither insert nor see it.
 create function runledger.server_incarnation() returns text
 language sql volatile
 set search_path = pg_catalog, pg_temp

@@ -36,7 +36,7 @@ pub(crate) async fn copy_of(
     let nodes = of_nodes.into_iter().map(|node| {
         let n_waits = i32::try_from(node.needs.len()).unwrap_or(i32::MAX);
         let run = moved(node.run, id_of(&node.name))?;
-        Ok(NewNode { run, name: node.name, n_waits, hopeless: None, accepts: node.accepts })
+        Ok(NewNode { run, name: node.name, n_waits, unreachable: None, accepts: node.accepts })
     });
     let nodes = nodes.collect::<Result<Vec<_>, ClientError>>()?;
     let (state, name) = (of_graph.state, of_graph.name);

@@ -125,8 +125,8 @@ impl<J: Job> RunHandle<J> {
                 hint: hint(&origin.steps, step_key),
             }
         })?;
-        let is_being_undone = origin.is_undone && !origin.state.is_terminal();
-        if let Some(key) = history_prefix::taken_back(&origin.steps, &steps, is_being_undone) {
+        let is_being_compensated = origin.is_compensated && !origin.state.is_terminal();
+        if let Some(key) = history_prefix::taken_back(&origin.steps, &steps, is_being_compensated) {
             return Err(ClientError::StepCompensated { run_id: self.id(), key: key.to_owned() });
         }
         let (links, remade) =
@@ -189,7 +189,7 @@ impl<J: Job> RunHandle<J> {
         if origin.state != expected || !is_revivable(origin.state) {
             return Err(self.refused(origin.state, verb));
         }
-        if origin.is_undone {
+        if origin.is_compensated {
             return Err(ClientError::CompensationsRan { run_id: self.id() });
         }
         match going_on_below(connection, self.id()).await? {
@@ -295,7 +295,7 @@ async fn with_children(
         let found = if candidates.is_empty() { Vec::new() } else { origins(connection, &candidates).await? };
         let mut outputs = vec![None; steps.len()];
         let children = Children::among(&steps);
-        for child in found.into_iter().filter(|child| is_revivable(child.state) && !child.is_undone) {
+        for child in found.into_iter().filter(|child| is_revivable(child.state) && !child.is_compensated) {
             let Some(parent_id) = child.parent_id else { continue };
             let known = Child { run_id: child.run_id, parent_id, slice: child.parent_slice };
             let Some(place) = children.start_of(known) else { continue };
@@ -312,7 +312,7 @@ async fn with_children(
             key: step.key,
             output,
             error: None,
-            undo: None,
+            compensation: None,
             seen: step.seen,
         };
         let steps = steps.into_iter().zip(outputs).map(kept).collect();
@@ -357,9 +357,9 @@ fn reseal(
                 step.error = Some(sealer.reseal_failure(&from, &to, error.clone())?);
             }
         }
-        if let Some(undo) = recorded.undo() {
-            let place = |run_id| Place::new(run_id, PayloadKind::Undo, key);
-            step.undo = Some(sealer.reseal(&place(from), &place(to), undo.clone())?);
+        if let Some(compensation) = recorded.compensation() {
+            let place = |run_id| Place::new(run_id, PayloadKind::Compensation, key);
+            step.compensation = Some(sealer.reseal(&place(from), &place(to), compensation.clone())?);
         }
     }
     for signal in held.signals.into_iter().filter(|_| begin.keeps_signals()) {

@@ -93,7 +93,7 @@ pub(crate) enum Mode {
     /// Executes the run in a worker that holds its lease.
     Work,
     /// Compensates the run's steps, without the workflow's code.
-    Undo,
+    Compensate,
     /// Replays the history to verify the code. Executes nothing that is not recorded.
     Rehearsal,
 }
@@ -275,7 +275,7 @@ impl Attempt {
         claim: &Claim,
         fingerprint: i64,
         result: Result<Plain, Failure>,
-        undo: Option<Stored>,
+        compensation: Option<Stored>,
     ) -> Result<Checkpoint, PayloadError> {
         let (run_id, key) = (self.fence.run_id, claim.key.as_str());
         let result = match result {
@@ -283,7 +283,7 @@ impl Attempt {
             // Fail if the text cannot be stored: the code would later receive a different failure.
             Err(failure) => Err(self.sealer().try_seal_failure(&place_of_error(run_id, key), &failure)?),
         };
-        let step = Checkpoint { result, undo, ..self.place_of(claim, fingerprint) };
+        let step = Checkpoint { result, compensation, ..self.place_of(claim, fingerprint) };
         self.progress().size.add(claim.ordinal, key, step.n_bytes())?;
         Ok(step)
     }
@@ -298,7 +298,7 @@ impl Attempt {
             result: Ok(Stored::default()),
             seen_len: claim.seen_len,
             seen: self.progress().replay.seen(claim.seen_len),
-            undo: None,
+            compensation: None,
         }
     }
 
@@ -318,13 +318,13 @@ impl Attempt {
     }
 
     /// Notes the compensation of a step.
-    pub(crate) fn note_undo(&self, key: &str, undo: String) {
-        self.progress().replay.note_undo(key, undo);
+    pub(crate) fn note_compensation(&self, key: &str, compensation: String) {
+        self.progress().replay.note_compensation(key, compensation);
     }
 
     /// The compensation of a step.
-    pub(crate) fn undo_of(&self, key: &str) -> Option<String> {
-        self.progress().replay.undo_of(key)
+    pub(crate) fn compensation_of(&self, key: &str) -> Option<String> {
+        self.progress().replay.compensation_of(key)
     }
 
     /// The steps to compensate, the last first, each with its compensation.

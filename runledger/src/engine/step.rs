@@ -72,14 +72,14 @@ impl StepPolicy {
 }
 
 /// Builds the compensation of a step from its output, as it is stored.
-pub(crate) type MakeUndo<'a> = Box<dyn Fn(&str) -> Result<Plain, Failure> + Send + Sync + 'a>;
+pub(crate) type MakeCompensation<'a> = Box<dyn Fn(&str) -> Result<Plain, Failure> + Send + Sync + 'a>;
 
 /// The body of a step, its policy and its compensation.
 pub(crate) struct Work<'a> {
     pub(crate) fingerprint: i64,
     pub(crate) policy: StepPolicy,
     pub(crate) body: Body<'a>,
-    pub(crate) undo: Option<MakeUndo<'a>>,
+    pub(crate) compensation: Option<MakeCompensation<'a>>,
     /// The effect on the run after the last failed try.
     pub(crate) last_failure: LastFailure,
 }
@@ -192,7 +192,7 @@ async fn finish_last_failure(
     match work.last_failure {
         LastFailure::IsItsResult => record(attempt, claim, work.fingerprint, Err(failure)).await,
         LastFailure::Parks => {
-            stop_reason(attempt, StopReason::UndoFailed(compensation_failed(claim, failure))).await
+            stop_reason(attempt, StopReason::CompensationFailed(compensation_failed(claim, failure))).await
         }
     }
 }
@@ -242,14 +242,14 @@ async fn try_once(
             run_in_tx(attempt, claim, work, policy, |tx| code(tries, tx)).await
         }
         // The compensation is built by code that borrows, so this body cannot run detached.
-        Body::OwnTransaction(code) if work.undo.is_some() => {
+        Body::OwnTransaction(code) if work.compensation.is_some() => {
             attempt.holds_transaction(claim.ordinal);
             run_in_tx(attempt, claim, work, policy, |tx| code(tries, tx)).await
         }
         Body::OwnTransaction(code) => {
             let (attempt, claim, code) = (Arc::clone(attempt), claim.clone(), Arc::clone(code));
             let body = Body::OwnTransaction(Arc::clone(&code));
-            let work = Work { body, undo: None, ..*work };
+            let work = Work { body, compensation: None, ..*work };
             let done = spawn_detached("transaction", |mut let_go| async move {
                 let_go.or(run_in_tx(&attempt, &claim, &work, policy, |tx| code(tries, tx))).await
             });
@@ -293,8 +293,8 @@ async fn record_output(
             record_step(attempt, claim, step).await;
             Ok(output.into_text())
         }
-        Ok((step, Some(undo))) => {
-            Box::pin(record_undoable(attempt, claim, step, undo)).await;
+        Ok((step, Some(compensation))) => {
+            Box::pin(record_compensable(attempt, claim, step, compensation)).await;
             Ok(output.into_text())
         }
         Err(Unstorable::For(failure)) => record(attempt, claim, work.fingerprint, Err(failure)).await,
@@ -324,17 +324,26 @@ pub(crate) fn checkpoint_of(
     work: &Work<'_>,
     output: Plain,
 ) -> Result<(Checkpoint, Option<String>), Unstorable> {
-    let undo = work.undo.as_ref().map(|undo| undo_of(undo, work, &output)).transpose()?;
-    let place = Place::new(attempt.fence.run_id, PayloadKind::Undo, claim.key.as_str());
-    let sealed = undo.clone().map(|undo| attempt.sealer().seal(&place, undo)).transpose()?;
+    let compensation = work
+        .compensation
+        .as_ref()
+        .map(|compensation| compensation_of(compensation, work, &output))
+        .transpose()?;
+    let place = Place::new(attempt.fence.run_id, PayloadKind::Compensation, claim.key.as_str());
+    let sealed =
+        compensation.clone().map(|compensation| attempt.sealer().seal(&place, compensation)).transpose()?;
     let step = attempt.checkpoint(claim, work.fingerprint, Ok(output), sealed)?;
-    Ok((step, undo.map(Plain::into_text)))
+    Ok((step, compensation.map(Plain::into_text)))
 }
 
 /// Builds the compensation of a step. An error fails the step without another try, which would
 /// repeat its effects.
-fn undo_of(undo: &MakeUndo<'_>, work: &Work<'_>, output: &str) -> Result<Plain, Unstorable> {
-    contained(|| undo(output)).flatten().map_err(|failure| {
+fn compensation_of(
+    compensation: &MakeCompensation<'_>,
+    work: &Work<'_>,
+    output: &str,
+) -> Result<Plain, Unstorable> {
+    contained(|| compensation(output)).flatten().map_err(|failure| {
         let what_is_left = match work.body {
             Body::Code(_) => "so nothing takes that back: see to it by hand",
             Body::Transaction(_) | Body::OwnTransaction(_) => "so its transaction was rolled back",
@@ -348,9 +357,9 @@ fn undo_of(undo: &MakeUndo<'_>, work: &Work<'_>, output: &str) -> Result<Plain, 
 }
 
 /// Notes the compensation of a recorded step, if it has one.
-pub(crate) fn note_undo(attempt: &Attempt, claim: &Claim, undo: Option<String>) {
-    if let Some(undo) = undo {
-        attempt.note_undo(claim.key.as_str(), undo);
+pub(crate) fn note_compensation(attempt: &Attempt, claim: &Claim, compensation: Option<String>) {
+    if let Some(compensation) = compensation {
+        attempt.note_compensation(claim.key.as_str(), compensation);
     }
 }
 
@@ -404,7 +413,7 @@ async fn record_step(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint) {
 
 /// Like [`record_step`], in a detached task. The step's effects have happened, and an unrecorded
 /// step is never compensated.
-async fn record_undoable(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint, undo: String) {
+async fn record_compensable(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint, compensation: String) {
     let (recording, claim) = (attempt.recording(claim.key.as_str()), claim.clone());
     let is_recorded = spawn_detached("recording", |_| async move {
         let attempt = recording.attempt();
@@ -420,7 +429,7 @@ async fn record_undoable(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint
             attempt.stop(stop);
         } else {
             attempt.acknowledge(&claim);
-            note_undo(attempt, &claim, Some(undo));
+            note_compensation(attempt, &claim, Some(compensation));
         }
         is_recorded
     });

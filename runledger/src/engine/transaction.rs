@@ -18,7 +18,7 @@ use crate::connection::tx::Tx;
 use crate::definition::invocation::Finished;
 use crate::engine::attempt::Attempt;
 use crate::engine::attempt::stop::StopReason;
-use crate::engine::step::{Unstorable, Work, checkpoint_of, note_undo, stop_reason, unit_random};
+use crate::engine::step::{Unstorable, Work, checkpoint_of, note_compensation, stop_reason, unit_random};
 use crate::engine::transaction::limits::{Meddling, Met, met};
 use crate::model::payload::{PayloadError, Place, Plain, Stored};
 use crate::model::replay::Claim;
@@ -365,15 +365,15 @@ struct Step {
     claim: Claim,
     checkpoint: Checkpoint,
     /// The step's compensation.
-    undo: Option<String>,
+    compensation: Option<String>,
 }
 
 impl Record {
     fn of(attempt: &Attempt, commit: Commit<'_, '_>, output: &Plain) -> Result<Self, Unstorable> {
         match commit {
             Commit::Step { claim, work } => {
-                let (checkpoint, undo) = checkpoint_of(attempt, claim, work, output.clone())?;
-                Ok(Self::Step(Box::new(Step { claim: claim.clone(), checkpoint, undo })))
+                let (checkpoint, compensation) = checkpoint_of(attempt, claim, work, output.clone())?;
+                Ok(Self::Step(Box::new(Step { claim: claim.clone(), checkpoint, compensation })))
             }
             Commit::Run { above } => {
                 use crate::model::payload::PayloadKind;
@@ -413,7 +413,7 @@ impl Record {
         match self {
             Self::Step(step) => {
                 attempt.acknowledge(&step.claim);
-                note_undo(attempt, &step.claim, step.undo);
+                note_compensation(attempt, &step.claim, step.compensation);
             }
             Self::Run(run) => {
                 attempt.commit_queue.wakes.owe(run.owed.into_inner().unwrap_or_else(PoisonError::into_inner));

@@ -234,14 +234,14 @@ impl Prepared {
         standings: &[NodeStatus],
     ) -> Result<Vec<NewNode>, NotSealed> {
         let new = self.nodes.iter().zip(standings).filter(|(node, _)| !node.is_existing);
-        new.map(|(node, NodeStatus { n_waits, hopeless })| {
+        new.map(|(node, NodeStatus { n_waits, unreachable })| {
             let run = NewRun { run_id: child_run_id(graph_id, &node.name), ..node.run.clone() };
             let not_sealed = |source| NotSealed { job: node.run.job.clone(), source };
             Ok(NewNode {
                 run: run.sealed(sealer).map_err(not_sealed)?,
                 name: node.name.clone(),
                 n_waits: i32::try_from(*n_waits).unwrap_or(i32::MAX),
-                hopeless: hopeless.clone(),
+                unreachable: unreachable.clone(),
                 accepts: node.accepts.clone(),
             })
         })

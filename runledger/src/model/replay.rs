@@ -79,7 +79,7 @@ pub struct Recorded {
     /// ordinal, and the number of claims before it.
     pub seen: Option<Vec<u64>>,
     /// The compensating call.
-    pub undo: Option<String>,
+    pub compensation: Option<String>,
 }
 
 impl Recorded {
@@ -87,9 +87,9 @@ impl Recorded {
     /// code had received no result. Code that compensates a step has received at least that step's
     /// result.
     #[must_use]
-    pub fn is_undone_by_engine(&self) -> bool {
-        let undone = self.key.strip_prefix("undo[").and_then(|key| key.strip_suffix(']'));
-        self.seen_len == 0 && undone.is_some_and(|key| Scope::of_undo(key).base == self.ordinal)
+    pub fn is_compensated_by_engine(&self) -> bool {
+        let compensated = self.key.strip_prefix("compensate[").and_then(|key| key.strip_suffix(']'));
+        self.seen_len == 0 && compensated.is_some_and(|key| Scope::of_compensation(key).base == self.ordinal)
     }
 }
 
@@ -125,9 +125,9 @@ pub struct Replay {
     n_claims: u64,
     /// The compensating calls with the keys of their steps, in the order in which the steps were
     /// recorded or claimed.
-    undos: Vec<(String, String)>,
-    /// The place in `undos` of the first call of each step, by the key of the step.
-    undo_places: HashMap<String, usize>,
+    compensations: Vec<(String, String)>,
+    /// The place in `compensations` of the first call of each step, by the key of the step.
+    compensation_places: HashMap<String, usize>,
     /// The decisions about changes of the code, by name.
     patches: HashMap<String, bool>,
     /// The number of `delivered` entries that the database is known to have.
@@ -150,11 +150,12 @@ impl Replay {
         for (place, delivery) in replay.order.iter().enumerate() {
             replay.places.entry(delivery.ordinal).or_insert(place);
         }
-        let mut undos: Vec<&Recorded> = rows.iter().filter(|row| row.undo.is_some()).collect();
-        undos.sort_unstable_by_key(|row| (row.seen_len, row.ordinal));
-        for row in undos {
-            if let Some(undo) = &row.undo {
-                replay.note_undo(&row.key, undo.clone());
+        let mut compensations: Vec<&Recorded> =
+            rows.iter().filter(|row| row.compensation.is_some()).collect();
+        compensations.sort_unstable_by_key(|row| (row.seen_len, row.ordinal));
+        for row in compensations {
+            if let Some(compensation) = &row.compensation {
+                replay.note_compensation(&row.key, compensation.clone());
             }
         }
         replay.ordinals = rows.iter().map(|row| (row.key.clone(), row.ordinal)).collect();
@@ -179,7 +180,7 @@ impl Replay {
                 failure.message.len() + failure.causes.iter().map(String::len).sum::<usize>()
             };
             let result = row.result.as_ref().map_or_else(of_failure, String::len);
-            record_size(&row.key, result + row.undo.as_ref().map_or(0, String::len))
+            record_size(&row.key, result + row.compensation.as_ref().map_or(0, String::len))
         };
         self.recorded.values().map(of).sum()
     }
@@ -289,7 +290,7 @@ impl Replay {
     /// # Errors
     /// Same as [`claim`](Self::claim).
     pub fn claim_undo(&mut self, key: &str) -> Result<Claim, Divergence> {
-        self.claim_in(&Scope::of_undo(key), "undo", Some(key), 0)
+        self.claim_in(&Scope::of_compensation(key), "compensate", Some(key), 0)
     }
 
     /// Claims the step that records which dropped steps of a saga are compensated. The first step
@@ -298,27 +299,27 @@ impl Replay {
     /// # Errors
     /// Same as [`claim`](Self::claim).
     pub fn claim_saga(&mut self, first: &str) -> Result<Claim, Divergence> {
-        self.claim_in(&Scope::of_saga(first), "saga.undo", Some(first), 0)
+        self.claim_in(&Scope::of_saga(first), "saga.compensate", Some(first), 0)
     }
 
     /// Adds the compensating call of a step.
-    pub fn note_undo(&mut self, key: &str, undo: String) {
-        self.undo_places.entry(key.to_owned()).or_insert(self.undos.len());
-        self.undos.push((key.to_owned(), undo));
+    pub fn note_compensation(&mut self, key: &str, compensation: String) {
+        self.compensation_places.entry(key.to_owned()).or_insert(self.compensations.len());
+        self.compensations.push((key.to_owned(), compensation));
     }
 
     /// The compensating call of a step.
     #[must_use]
-    pub fn undo_of(&self, key: &str) -> Option<String> {
-        let place = *self.undo_places.get(key)?;
-        self.undos.get(place).map(|(_, undo)| undo.clone())
+    pub fn compensation_of(&self, key: &str) -> Option<String> {
+        let place = *self.compensation_places.get(key)?;
+        self.compensations.get(place).map(|(_, compensation)| compensation.clone())
     }
 
     /// The steps that can be compensated and are not, last first, with their compensating calls.
     #[must_use]
     pub fn to_undo(&self) -> Vec<(String, String)> {
-        let is_undone = |key: &str| self.ordinals.contains_key(&format!("undo[{key}]"));
-        self.undos.iter().rev().filter(|(key, _)| !is_undone(key)).cloned().collect()
+        let is_compensated = |key: &str| self.ordinals.contains_key(&format!("compensate[{key}]"));
+        self.compensations.iter().rev().filter(|(key, _)| !is_compensated(key)).cloned().collect()
     }
 
     /// Creates a branch of a scope. Branches with the same name are counted.

@@ -114,7 +114,7 @@ statements! {
         GRAPH_HEAD = "graph_head";
         GRAPH_NODES = "graph_nodes";
         GRAPH_PARTS = "graph_parts";
-        LOCK_PENDING = "lock_pending";
+        LOCK_COUNTERS = "lock_counters";
         RELEASE = "release";
         SUBMIT_GRAPH = "submit_graph";
     }

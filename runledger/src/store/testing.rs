@@ -169,14 +169,14 @@ wait as (
 ),
 -- An override stands under any name of its job; workers look for it in this order.
 override as (
-    select distinct on (known.job) known.job, tuning.job as name, tuning.disabled
+    select distinct on (known.job) known.job, job_override.job as name, job_override.disabled
     from (
         select job, name, place from unnest($2::text[], $3::text[]) with ordinality as known (job, name, place)
         union all
         -- A program that the test has started may serve other jobs.
-        select job, job, null from runledger.tuning
+        select job, job, null from runledger.job_override
     ) as known
-    join runledger.tuning on tuning.job = known.name
+    join runledger.job_override on job_override.job = known.name
     order by known.job, known.place
 ),
 due as (
@@ -242,7 +242,7 @@ select
         from runledger.waiting
         join runledger.run as gate using (run_id)
         where gate.job = 'runledger.gate' and state = 'waiting'
-            and not exists (select from runledger.pending where pending.run_id = gate.run_id and remaining > 0)
+            and not exists (select from runledger.graph_counter where graph_counter.run_id = gate.run_id and remaining > 0)
     ) as gates";
 
 /// Reads the activity of a database, and of one run in it. `names` pairs each name of a job with

@@ -99,11 +99,11 @@ fn shown(verdict: Verdict, sealer: &Sealer) -> Verdict {
         Verdict::Breaks { divergence: Divergence::Output { key, .. } } if sealer.seals() => Verdict::Breaks {
             divergence: Divergence::Output { key, why: hidden("the output does not fit its type") },
         },
-        Verdict::Breaks { divergence: Divergence::Undo { key, failure } }
+        Verdict::Breaks { divergence: Divergence::Compensation { key, failure } }
             if sealer.seals() && failure.kind == FailureKind::Decode =>
         {
             let failure = Failure::new(failure.kind, input());
-            Verdict::Breaks { divergence: Divergence::Undo { key, failure } }
+            Verdict::Breaks { divergence: Divergence::Compensation { key, failure } }
         }
         verdict => verdict,
     }
@@ -122,7 +122,7 @@ pub(crate) struct Script {
     attempt: i32,
     steps: Vec<Recorded>,
     /// Whether the run is compensating, so its code no longer executes.
-    undoing: bool,
+    compensating: bool,
     /// Whether the inputs of steps are not compared.
     ignores_inputs: bool,
     /// For a node that waits for other nodes: the parameters that those nodes provide.
@@ -131,11 +131,22 @@ pub(crate) struct Script {
 
 impl Script {
     fn open(found: InFlight, sealer: &Sealer) -> Result<Self, Failure> {
-        let InFlight { run_id, job, tenant, graph_id, attempt, undoing, fed, content } = found;
+        let InFlight { run_id, job, tenant, graph_id, attempt, compensating, fed, content } = found;
         let content = content.map_err(|unreadable| unreadable.to_failure())?;
         let (input, steps) =
             opened(run_id, content, sealer).map_err(|error: PayloadError| error.to_failure())?;
-        Ok(Self { run_id, job, tenant, graph_id, input, attempt, steps, undoing, ignores_inputs: false, fed })
+        Ok(Self {
+            run_id,
+            job,
+            tenant,
+            graph_id,
+            input,
+            attempt,
+            steps,
+            compensating,
+            ignores_inputs: false,
+            fed,
+        })
     }
 
     /// Builds the script of a history, for a program that may not have the key of its fingerprints.
@@ -149,8 +160,8 @@ impl Script {
             graph_id: history.graph_id,
             input: history.input.as_str().into(),
             attempt: i32::try_from(history.attempt).unwrap_or(i32::MAX),
-            steps: history.recorded().into_iter().filter(|step| !step.is_undone_by_engine()).collect(),
-            undoing: false,
+            steps: history.recorded().into_iter().filter(|step| !step.is_compensated_by_engine()).collect(),
+            compensating: false,
             ignores_inputs: history.keyed && !sealer.opens(),
             fed: None,
         }
@@ -166,7 +177,7 @@ impl Script {
             input,
             attempt: 0,
             steps: Vec::new(),
-            undoing: false,
+            compensating: false,
             ignores_inputs: true,
             fed: None,
         }
@@ -229,11 +240,12 @@ impl Stage {
         {
             return vec![not_due::verdict(definition, &script.input, fed)];
         }
-        let own = if script.undoing { Verdict::Replays } else { self.rehearse(definition, script).await };
+        let own =
+            if script.compensating { Verdict::Replays } else { self.rehearse(definition, script).await };
         let mut verdicts = vec![own];
         for (key, call) in script.replay().to_undo() {
             if let Err(failure) = self.rehearse_undo(script, &call).await {
-                let divergence = Divergence::Undo { key: format!("undo[{key}]"), failure };
+                let divergence = Divergence::Compensation { key: format!("compensate[{key}]"), failure };
                 verdicts.push(Verdict::Breaks { divergence });
             }
         }
@@ -362,7 +374,9 @@ fn stop_reason(attempt: &Attempt, stop: StopReason) -> Verdict {
         StopReason::Diverged(divergence) => Verdict::Breaks { divergence },
         // The engine refuses a call of the code, so the run would end here; or it continues as new,
         // or is parked for a failed compensation, which is checked separately.
-        StopReason::Refused(_) | StopReason::Continued { .. } | StopReason::UndoFailed(_) => met(attempt),
+        StopReason::Refused(_) | StopReason::Continued { .. } | StopReason::CompensationFailed(_) => {
+            met(attempt)
+        }
         // Only unrecorded steps cause these, so they never occur in a rehearsal.
         StopReason::LeaseLost
         | StopReason::Cancelled

@@ -44,7 +44,7 @@ pub(crate) struct StopSignal {
 struct Present {
     order: StopOrder,
     /// Whether the run is compensating. Its outcome is decided, so it cannot be cancelled any more.
-    is_undoing: bool,
+    is_compensating: bool,
 }
 
 impl StopSignal {
@@ -52,7 +52,7 @@ impl StopSignal {
     /// order stays.
     fn send(&self, order: StopOrder) {
         let mut present = self.present();
-        if order == StopOrder::Cancel && present.is_undoing {
+        if order == StopOrder::Cancel && present.is_compensating {
             return;
         }
         if present.order == StopOrder::GoOn || order == StopOrder::Drop {
@@ -78,9 +78,9 @@ impl StopSignal {
     }
 
     /// Notes that the run is compensating.
-    pub(crate) fn begin_undo(&self) {
+    pub(crate) fn begin_compensation(&self) {
         let mut present = self.present();
-        present.is_undoing = true;
+        present.is_compensating = true;
         if present.order == StopOrder::Cancel {
             present.order = StopOrder::GoOn;
         }
@@ -331,11 +331,11 @@ mod tests {
     #[test]
     fn cancel_that_was_read_before_the_undo_began_does_not_stop_the_undo() {
         let in_flight = Arc::new(InFlight::new(1));
-        let undoes = in_flight.add(fence(Uuid::now_v7()));
-        undoes.stop_signal.begin_undo();
-        in_flight.stop(undoes.fence.run_id, StopOrder::Cancel);
-        assert_eq!(told(&undoes), None);
-        in_flight.stop(undoes.fence.run_id, StopOrder::Release);
-        assert_eq!(told(&undoes), Some(StopOrder::Release), "a shutdown still stops it");
+        let compensates = in_flight.add(fence(Uuid::now_v7()));
+        compensates.stop_signal.begin_compensation();
+        in_flight.stop(compensates.fence.run_id, StopOrder::Cancel);
+        assert_eq!(told(&compensates), None);
+        in_flight.stop(compensates.fence.run_id, StopOrder::Release);
+        assert_eq!(told(&compensates), Some(StopOrder::Release), "a shutdown still stops it");
     }
 }

@@ -11,22 +11,23 @@ use crate::definition::Kind;
 use crate::definition::call::Call;
 use crate::definition::job::Job;
 use crate::engine::attempt::stop::StopReason;
-use crate::engine::step::saga::{UndoCall, done_of, undo_in_code};
+use crate::engine::step::saga::{CompensationCall, compensate_in_code, done_of};
 use crate::model::payload::Plain;
 use crate::model::run::failure::{Failure, FailureKind};
 use crate::model::run::version::stored_name;
 
 impl Wf {
-    /// Starts a saga: a group of steps, each with a compensation that undoes its effect.
+    /// Starts a saga: a group of steps, each with a compensation that compensates its effect.
     ///
     /// The compensation is a call, recorded with its step. If the run fails or is cancelled, a
     /// worker executes the recorded compensations, last step first, and then the run ends. Any
     /// worker can execute them, without the workflow's code.
     ///
     /// Compensations are steps. The policy of their job retries them. They are recorded as
-    /// `undo[key]` and appear in [`RunHandle::steps`](crate::RunHandle::steps). If one fails for
-    /// good, the run is blocked with the reason. [`RunHandle::resume`](crate::RunHandle::resume)
-    /// tries it again; cancelling the run leaves the remaining effects in place.
+    /// `compensate[key]` and appear in [`RunHandle::steps`](crate::RunHandle::steps). If one fails
+    /// for good, the run is blocked with the reason.
+    /// [`RunHandle::resume`](crate::RunHandle::resume) tries it again; cancelling the run leaves
+    /// the remaining effects in place.
     ///
     /// A failed step is not compensated, even if its body did part of its work. The body must clean
     /// up before it fails.
@@ -105,7 +106,7 @@ impl<'wf> Saga<'wf> {
         J::Output: 'wf,
     {
         if U::DEFINITION.kind() == Kind::Workflow {
-            let message = format!("workflow `{}` cannot undo a step; use a job", U::DEFINITION.name);
+            let message = format!("workflow `{}` cannot compensation a step; use a job", U::DEFINITION.name);
             return refused(J::DEFINITION.name, Failure::new(FailureKind::Setup, message));
         }
         let stored = move |output: &str| {
@@ -138,9 +139,9 @@ impl<'wf> Saga<'wf> {
     /// `try_join!` do. If a compensation fails for good, the run is blocked at that point.
     ///
     /// The set of steps is decided once. If the code dropped steps, the decision is recorded before
-    /// the first compensation, as the step `saga.undo[…]` with the key of the saga's first step. A
-    /// step that is in flight in another branch and ends later is not in the set. It keeps its
-    /// effect unless the run fails.
+    /// the first compensation, as the step `saga.compensate[…]` with the key of the saga's first
+    /// step. A step that is in flight in another branch and ends later is not in the set. It keeps
+    /// its effect unless the run fails.
     ///
     /// In a [fork](crate::RunHandle::fork), the steps kept from the original are compensated after
     /// the original has ended, unless the original compensated them itself. Until then the fork is
@@ -169,8 +170,8 @@ impl<'wf> Saga<'wf> {
                 Seen::Failure => false,
                 Seen::Nothing => done.contains(key),
             };
-            if was_done && let Some(call) = attempt.undo_of(key) {
-                undo_in_code(attempt, key, &call).await;
+            if was_done && let Some(call) = attempt.compensation_of(key) {
+                compensate_in_code(attempt, key, &call).await;
             }
         }
     }
@@ -190,11 +191,11 @@ fn stored<U: Job>(call: Call<U>) -> Result<Plain, Failure> {
     let broken = |error: serde_json::Error| Failure::from_chain(FailureKind::Encode, &error);
     let plain = input.clone();
     let input = serde_json::value::RawValue::from_string(input.into_text()).map_err(broken)?;
-    let undo = UndoCall {
+    let compensation = CompensationCall {
         // So that a program from before a renaming can execute it too.
         job: stored_name(U::DEFINITION.oldest_name(), U::DEFINITION.version),
         input: std::borrow::Cow::Owned(input),
         options: call.request.options,
     };
-    Ok(plain.within(serde_json::to_string(&undo).map_err(broken)?))
+    Ok(plain.within(serde_json::to_string(&compensation).map_err(broken)?))
 }

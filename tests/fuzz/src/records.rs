@@ -38,8 +38,9 @@ fn written(rows: &[Recorded]) -> String {
     let row = |row: &Recorded| {
         let output = row.result.as_ref().ok().and_then(|text| serde_json::from_str::<Value>(text).ok());
         let error = row.result.as_ref().err();
-        let undo = row.undo.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
-        json!([row.key, row.ordinal, row.fingerprint, output, error, row.seen_len, row.seen, undo])
+        let compensation =
+            row.compensation.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+        json!([row.key, row.ordinal, row.fingerprint, output, error, row.seen_len, row.seen, compensation])
     };
     Value::from(rows.iter().map(row).collect::<Vec<_>>()).to_string()
 }
@@ -58,7 +59,7 @@ fn row(bytes: &mut Bytes<'_>) -> Recorded {
         result,
         seen_len: number(bytes),
         seen,
-        undo: bytes.is_true().then(|| "{}".to_owned()),
+        compensation: bytes.is_true().then(|| "{}".to_owned()),
     }
 }
 
@@ -206,6 +207,6 @@ fn sent(replay: &Replay, claim: &Claim) -> Recorded {
         result: Ok("null".to_owned()),
         seen_len: claim.seen_len,
         seen: replay.seen(claim.seen_len),
-        undo: None,
+        compensation: None,
     }
 }

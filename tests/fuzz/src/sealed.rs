@@ -32,7 +32,7 @@ const KINDS: [PayloadKind; 11] = [
     PayloadKind::Error,
     PayloadKind::Emitted,
     PayloadKind::Progress,
-    PayloadKind::Undo,
+    PayloadKind::Compensation,
     PayloadKind::Config,
     PayloadKind::Log,
 ];

@@ -179,7 +179,7 @@ impl Facts {
         .await?;
         let steps = sqlx::query(
             "select run_id, key, output::text as output, (extract(epoch from recorded_at) * 1e6)::int8 as at_us, 0 as attempt, '' as state,
-                undo is not null and claims > 0 as is_undoable
+                compensation is not null and claims > 0 as is_undoable
             from runledger.step order by recorded_at",
         )
         .fetch_all(&mut *connection)
@@ -193,7 +193,7 @@ impl Facts {
         .await?;
         let failed = sqlx::query_scalar(
             "select run_id from runledger.attempt
-            where step_key = '' and error ->> 'kind' not in ('crash', 'diverged') and error ->> 'message' not like 'step `undo[%'",
+            where step_key = '' and error ->> 'kind' not in ('crash', 'diverged') and error ->> 'message' not like 'step `compensate[%'",
         );
         let recoveries = sqlx::query_scalar("select cause from audit.recovery order by at");
         let runs: Vec<(Uuid, String, Option<Uuid>)> =

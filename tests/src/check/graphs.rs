@@ -20,7 +20,7 @@ with node as (
 )
 select format('node `%s` of graph %s waits for %s others, and %s of those that it needs have not ended', node, graph_id, remaining, n_needs - n_ended) as wrong
 from node
-join runledger.pending using (run_id)
+join runledger.graph_counter using (run_id)
 where ended is null and remaining <> n_needs - n_ended
 union all
 select format('node `%s` of graph %s goes on or has run before %s of those that it needs have ended', node, graph_id, n_needs - n_ended)
@@ -51,16 +51,16 @@ join runledger.edge on edge.dependant_id = node.run_id and not edge.on_terminal
 join node as needed on needed.run_id = edge.run_id
 where node.ended is null and needed.ended <> 'completed' and node.graph_ended is null
 union all
-select format('graph %s has not heard of %s nodes, and %s have not ended or are kept by others', graph.run_id, pending.remaining, there.weight)
+select format('graph %s has not heard of %s nodes, and %s have not ended or are kept by others', graph.run_id, graph_counter.remaining, there.weight)
 from runledger.run as graph
-join runledger.pending using (run_id)
+join runledger.graph_counter using (run_id)
 cross join lateral (
     select coalesce(sum(coalesce(own.weight, 1)), 0) as weight
     from node
-    left join runledger.pending as own using (run_id)
+    left join runledger.graph_counter as own using (run_id)
     where node.graph_id = graph.run_id and node.ended is null
 ) as there
-where graph.graph is not null and pending.remaining <> there.weight
+where graph.graph is not null and graph_counter.remaining <> there.weight
 union all
 select format('graph %s has ended, and its node `%s` had not', graph_id, node)
 from node
@@ -92,7 +92,7 @@ mod tests {
     /// Ways to break a graph of three nodes, each with the expected finding. The second node
     /// depends on the first; the third depends on any outcome of the second.
     const BREAKS: [(&str, &str); 6] = [
-        ("update runledger.pending set remaining = 2 where run_id = {b}", "waits for 2 others"),
+        ("update runledger.graph_counter set remaining = 2 where run_id = {b}", "waits for 2 others"),
         (
             "with gone as (delete from runledger.waiting where run_id = {b} returning run_id)
              insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
@@ -104,7 +104,7 @@ mod tests {
              insert into runledger.outcome (run_id, state, output, attempt) values ({a}, 'completed', '1', 1)",
             "what it needs has ended",
         ),
-        ("update runledger.pending set remaining = 1 where run_id = {g}", "has not heard of 1 nodes, and 3"),
+        ("update runledger.graph_counter set remaining = 1 where run_id = {g}", "has not heard of 1 nodes, and 3"),
         (
             "delete from runledger.ready where run_id = {a};
              insert into runledger.outcome (run_id, state, error, attempt) values ({a}, 'failed', '{}', 1)",
@@ -147,7 +147,7 @@ mod tests {
             let violations = super::wrong(&mut connection, 0).await?.join("\n");
             assert!(violations.contains(said), "{said:?} is not said in:\n{violations}");
             RunHandle::cancel(&handle, "done with it").await?;
-            sqlx::raw_sql("truncate runledger.run, runledger.pending, runledger.edge, runledger.waiting, runledger.ready, runledger.outcome, runledger.cancel")
+            sqlx::raw_sql("truncate runledger.run, runledger.graph_counter, runledger.edge, runledger.waiting, runledger.ready, runledger.outcome, runledger.cancel")
                 .execute(&mut *connection)
                 .await?;
         }

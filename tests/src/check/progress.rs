@@ -81,14 +81,14 @@ select format('run %s goes on after its deadline of %s', run_id, deadline_at)
 from runledger.deadline
 where deadline_at < clock_timestamp() - $1::text::interval
     and not exists (select from runledger.outcome where outcome.run_id = deadline.run_id)
-    and not exists (select from runledger.undo where undo.run_id = deadline.run_id)
+    and not exists (select from runledger.compensation where compensation.run_id = deadline.run_id)
 union all
 select format('the cancel of run %s was asked for at %s', run_id, requested_at)
 from runledger.cancel
 where requested_at < clock_timestamp() - 2 * $1::text::interval
     and not exists (select from runledger.outcome where outcome.run_id = cancel.run_id)
-    -- It came too late, and counts at the end of the undo, for what goes on below the run.
-    and not exists (select from runledger.undo where undo.run_id = cancel.run_id)
+    -- It came too late, and counts at the end of the compensation, for what goes on below the run.
+    and not exists (select from runledger.compensation where compensation.run_id = cancel.run_id)
 union all
 select format('the pause of run %s was asked for at %s', run_id, requested_at)
 from runledger.pause

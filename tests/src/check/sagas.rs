@@ -22,14 +22,14 @@ pub fn disordered(events: &[Event], facts: &Facts) -> Violations {
         let first = bodies.entry((event.run_id, event.key.as_str(), event.what)).or_insert(event.at_us);
         *first = event.at_us.min(*first);
     }
-    let mut undoable: HashMap<Uuid, Vec<&Written>> = HashMap::new();
+    let mut compensable: HashMap<Uuid, Vec<&Written>> = HashMap::new();
     for step in facts.steps.iter().filter(|step| step.is_undoable) {
-        undoable.entry(step.run_id).or_default().push(step);
+        compensable.entry(step.run_id).or_default().push(step);
     }
     let mut violations = Violations::new();
-    for (run_id, mut steps) in undoable {
+    for (run_id, mut steps) in compensable {
         steps.sort_by_key(|step| step.at_us);
-        let undone = |step: &Written| format!("undo[{}]", step.key);
+        let undone = |step: &Written| format!("compensate[{}]", step.key);
         let has_failed = matches!(ends.get(&run_id), Some(&("failed" | "cancelled")));
         let left = steps.iter().filter(|step| !recorded.contains_key(&(run_id, undone(step).as_str())));
         violations.extend(left.filter(|_| has_failed).map(|step| {
@@ -57,22 +57,30 @@ mod tests {
 
     /// Checks a run with two compensable steps, its end, and these compensations, each recorded at
     /// its time.
-    fn n_wrong(state: &str, undos: &[(&str, i64)]) -> usize {
+    fn n_wrong(state: &str, compensations: &[(&str, i64)]) -> usize {
         let run_id = Uuid::now_v7();
         let step = |key, at_us| Written { is_undoable: true, ..Written::step(run_id, key, at_us) };
         let mut steps = vec![step("first", 1), step("second", 2)];
-        steps.extend(undos.iter().map(|(key, at_us)| Written::step(run_id, key, *at_us)));
+        steps.extend(compensations.iter().map(|(key, at_us)| Written::step(run_id, key, *at_us)));
         let ends = vec![Written::end(run_id, state, "null", 9)];
         disordered(&[], &Facts { steps, ends, ..Facts::default() }).len()
     }
 
     #[test]
     fn a_step_that_is_not_taken_back_or_before_a_later_one_is_found() {
-        assert_eq!(n_wrong("failed", &[("undo[second]", 5), ("undo[first]", 6)]), 0);
+        assert_eq!(n_wrong("failed", &[("compensate[second]", 5), ("compensate[first]", 6)]), 0);
         assert_eq!(n_wrong("completed", &[]), 0);
-        assert_eq!(n_wrong("completed", &[("undo[second]", 5), ("undo[first]", 6)]), 0, "by the code");
-        assert_eq!(n_wrong("failed", &[("undo[first]", 5), ("undo[second]", 6)]), 1, "the wrong order");
-        assert_eq!(n_wrong("cancelled", &[("undo[second]", 5)]), 1, "one is left");
+        assert_eq!(
+            n_wrong("completed", &[("compensate[second]", 5), ("compensate[first]", 6)]),
+            0,
+            "by the code"
+        );
+        assert_eq!(
+            n_wrong("failed", &[("compensate[first]", 5), ("compensate[second]", 6)]),
+            1,
+            "the wrong order"
+        );
+        assert_eq!(n_wrong("cancelled", &[("compensate[second]", 5)]), 1, "one is left");
         assert_eq!(n_wrong("failed", &[]), 2);
     }
 
@@ -81,8 +89,12 @@ mod tests {
         let run_id = Uuid::now_v7();
         let step = |key, at_us| Written { is_undoable: true, ..Written::step(run_id, key, at_us) };
         let undo = |key, at_us| Written::step(run_id, key, at_us);
-        let steps =
-            vec![step("first", 1), step("second", 2), undo("undo[second]", 7), undo("undo[first]", 8)];
+        let steps = vec![
+            step("first", 1),
+            step("second", 2),
+            undo("compensate[second]", 7),
+            undo("compensate[first]", 8),
+        ];
         let facts = Facts { steps, ..Facts::default() };
         let event = |what, key: &str, at_us| Event {
             what,
@@ -92,7 +104,9 @@ mod tests {
             pid: 1,
             at_us,
         };
-        let began = |at_us| [event(What::End, "undo[second]", 5), event(What::Start, "undo[first]", at_us)];
+        let began = |at_us| {
+            [event(What::End, "compensate[second]", 5), event(What::Start, "compensate[first]", at_us)]
+        };
         assert_eq!(disordered(&began(6), &facts).len(), 0);
         assert_eq!(disordered(&began(4), &facts).len(), 1);
     }

@@ -270,7 +270,7 @@ changes! {
     old (wf: &Wf) { let saga = wf.saga(); saga.run(add(1, 1), |n| quick(*n)).await?; asleep(wf).await }
     new (wf: &Wf) { let saga = wf.saga(); saga.run(quick(1), |n| quick(*n)).await?; asleep(wf).await }
 
-    a_saga_undone_by_the_code_no_more({}) Breaks("undo[add]", "no longer reaches it")
+    a_saga_undone_by_the_code_no_more({}) Breaks("compensate[add]", "no longer reaches it")
     old (wf: &Wf) { let saga = wf.saga(); saga.run(add(1, 1), |n| quick(*n)).await?; saga.compensate().await; asleep(wf).await }
     new (wf: &Wf) { let saga = wf.saga(); saga.run(add(1, 1), |n| quick(*n)).await?; asleep(wf).await }
 
@@ -278,7 +278,7 @@ changes! {
     old (wf: &Wf) { undone_after_a_race(wf, quick).await?; asleep(wf).await }
     new (wf: &Wf) { undone_after_a_race(wf, |n| add(n, 9)).await?; asleep(wf).await }
 
-    a_loser_taken_back_by_the_code_no_more({}) Breaks("saga.undo[add]", "no longer reaches it")
+    a_loser_taken_back_by_the_code_no_more({}) Breaks("saga.compensate[add]", "no longer reaches it")
     old (wf: &Wf) { undone_after_a_race(wf, quick).await?; asleep(wf).await }
     new (wf: &Wf) {
         let saga = wf.saga();

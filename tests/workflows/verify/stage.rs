@@ -230,7 +230,8 @@ pub async fn park_all<'a>(db: &Db, cases: &'a [Case]) -> Vec<(&'a Case, Uuid)> {
     let calls = cases.iter().map(|case| (case.call)(case));
     let submitted = runledger::enqueue_all(calls, db).await.unwrap();
     let old =
-        worker(db, cases.iter().map(|case| case.old).chain(helpers()).chain(super::undos::before())).await;
+        worker(db, cases.iter().map(|case| case.old).chain(helpers()).chain(super::compensations::before()))
+            .await;
     for run in &submitted {
         await_parked(db, run.run_id, 1).await;
     }
@@ -254,7 +255,8 @@ pub async fn wake_all(db: &Db) {
 
 /// Returns all rows of the engine as text.
 pub async fn everything(db: &Db) -> String {
-    let tables = ["run", "ready", "lease", "waiting", "outcome", "step", "attempt", "cancel", "watch"];
+    let tables =
+        ["run", "ready", "lease", "waiting", "outcome", "step", "attempt", "cancel", "completion_watch"];
     let mut text = String::new();
     for table in tables {
         let rows = format!(

@@ -106,7 +106,7 @@ fn facts(run: &RunInfo) -> Vec<(&'static str, String)> {
         ("cause", run.cause.as_ref().map(shown)),
         ("waits for", signals),
         ("paused", run.pause_reason.as_ref().map(shown)),
-        ("undoing", run.undoing.then(|| "what its steps did is taken back first".to_owned())),
+        ("compensating", run.compensating.then(|| "what its steps did is taken back first".to_owned())),
         ("created", instant(Some(run.created_at))),
         ("ready", instant(run.ready_at)),
         ("started", instant(run.started_at)),
@@ -291,7 +291,7 @@ fn run_value(run: &RunInfo) -> Value {
         "started_at": run.started_at.map(instant),
         "finished_at": run.finished_at.map(instant),
         "error": run.error,
-        "undoing": run.undoing,
+        "compensating": run.compensating,
         "pause_reason": run.pause_reason,
         "awaited_signals": run.awaited_signals,
     })

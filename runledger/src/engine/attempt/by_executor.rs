@@ -53,7 +53,7 @@ impl Attempt {
             return PollVerdict::Working;
         }
         let none_gated = progress.gated.is_empty() && progress.early.is_empty();
-        let follows = self.mode == Mode::Undo || progress.replay.is_met();
+        let follows = self.mode == Mode::Compensate || progress.replay.is_met();
         let waits = || PollVerdict::Waiting(progress.moves, progress.waits.values().cloned().collect());
         match (progress.active, progress.waits.is_empty(), none_gated) {
             // Code that has diverged must not wait for a new event: the divergence would be found

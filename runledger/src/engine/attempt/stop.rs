@@ -25,7 +25,7 @@ pub(crate) enum StopReason {
     /// next replay does it again.
     FailedOver,
     /// A compensation failed. A person decides.
-    UndoFailed(Failure),
+    CompensationFailed(Failure),
     /// A payload cannot be encrypted or decrypted. An operator must provide the codec or the key.
     Sealed(Failure),
     /// The code does not poll a step that holds a resource others need. A person must fix the code.

@@ -27,7 +27,7 @@ use crate::store::run::link::{Sharer, sharers};
 
 /// A compensation, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct UndoCall<'a> {
+pub(crate) struct CompensationCall<'a> {
     pub(crate) job: std::borrow::Cow<'a, str>,
     #[serde(borrow)]
     pub(crate) input: std::borrow::Cow<'a, RawValue>,
@@ -42,13 +42,13 @@ pub(crate) struct UndoCall<'a> {
 pub(crate) fn found<'c>(
     call: &'c str,
     registry: &Registry,
-) -> Result<(UndoCall<'c>, &'static Definition), Failure> {
-    let call: UndoCall<'_> =
+) -> Result<(CompensationCall<'c>, &'static Definition), Failure> {
+    let call: CompensationCall<'_> =
         serde_json::from_str(call).map_err(|error| Failure::from_chain(FailureKind::Decode, &error))?;
     let setup = |message| Failure::new(FailureKind::Setup, message);
     match registry.get(&call.job) {
         Some(definition) if is_workflow(definition) => {
-            Err(setup(format!("workflow `{}` cannot undo a step; use a job", call.job)))
+            Err(setup(format!("workflow `{}` cannot compensation a step; use a job", call.job)))
         }
         Some(definition) => Ok((call, definition)),
         None => {
@@ -64,9 +64,9 @@ pub(crate) fn found<'c>(
 }
 
 /// Executes all open compensations, the last step first. Never returns if one of them fails.
-pub(crate) async fn undo_all(attempt: &Arc<Attempt>) {
+pub(crate) async fn compensate_all(attempt: &Arc<Attempt>) {
     for (key, call) in attempt.to_undo() {
-        Box::pin(undo(attempt, &key, &call)).await;
+        Box::pin(compensate(attempt, &key, &call)).await;
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn done_of(attempt: &Arc<Attempt>, first: &str, dropped: &[&str
             let _working = attempt.begin_work().await;
             attempt.settled(|key| dropped.contains(&key)).await;
             let done: Vec<&str> =
-                dropped.iter().copied().filter(|key| attempt.undo_of(key).is_some()).collect();
+                dropped.iter().copied().filter(|key| attempt.compensation_of(key).is_some()).collect();
             let done = serde_json::to_string(&done).map(Plain::ready);
             let done = done.map_err(|error| Failure::from_chain(FailureKind::Encode, &error));
             record(attempt, &claim, 0, done).await
@@ -99,9 +99,9 @@ pub(crate) async fn done_of(attempt: &Arc<Attempt>, first: &str, dropped: &[&str
     stop_reason(attempt, stop).await
 }
 
-/// Like [`undo`], as a step of the workflow's code.
-pub(crate) async fn undo_in_code(attempt: &Arc<Attempt>, key: &str, call: &str) {
-    let ordinal = Box::pin(undo(attempt, key, call)).await;
+/// Like [`compensation`], as a step of the workflow's code.
+pub(crate) async fn compensate_in_code(attempt: &Arc<Attempt>, key: &str, call: &str) {
+    let ordinal = Box::pin(compensate(attempt, key, call)).await;
     attempt.turn(ordinal).await;
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn undo_in_code(attempt: &Arc<Attempt>, key: &str, call: &str) 
 /// step.
 ///
 /// Never returns if the compensation fails for good: the run is blocked with the reason.
-async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
+async fn compensate(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
     let Some(claim) = attempt.claim_undo(key) else { return std::future::pending().await };
     // A recorded compensation needs no code.
     if claim.recorded {
@@ -119,7 +119,11 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
         match shared(attempt, key).await {
             Shared::No => {}
             Shared::With(sharer) => {
-                return stop_reason(attempt, StopReason::UndoFailed(shared_with(&claim, key, &sharer))).await;
+                return stop_reason(
+                    attempt,
+                    StopReason::CompensationFailed(shared_with(&claim, key, &sharer)),
+                )
+                .await;
             }
             Shared::StepCompensated => {
                 let _ = record(attempt, &claim, 0, Ok(Plain::ready("null".to_owned()))).await;
@@ -130,7 +134,11 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
     let (call, definition) = match found(call, &attempt.registry) {
         Ok(found) => found,
         Err(failure) => {
-            return stop_reason(attempt, StopReason::UndoFailed(compensation_failed(&claim, failure))).await;
+            return stop_reason(
+                attempt,
+                StopReason::CompensationFailed(compensation_failed(&claim, failure)),
+            )
+            .await;
         }
     };
     let body = body_of(definition, Arc::clone(attempt), claim.key.as_str().into(), call.input.get().into());
@@ -138,7 +146,7 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
         fingerprint: 0,
         policy: policy_of(&call.options, definition, &attempt.registry),
         body,
-        undo: None,
+        compensation: None,
         last_failure: LastFailure::Parks,
     };
     // The output of a compensation is only recorded.
@@ -169,7 +177,7 @@ async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
         }
         tokio::time::sleep(REPEAT).await;
     };
-    if sharers.iter().any(|sharer| sharer.is_undone) {
+    if sharers.iter().any(|sharer| sharer.is_compensated) {
         return Shared::StepCompensated;
     }
     // Another fork compensates nothing before its own query, which then sees this run.

@@ -11,7 +11,7 @@ pub struct NodeStatus {
     /// The number of dependencies that it waits for.
     pub n_waits: usize,
     /// The reason why the node cannot succeed any more, if so.
-    pub hopeless: Option<Unreachable>,
+    pub unreachable: Option<Unreachable>,
 }
 
 /// The outcome of a node.
@@ -90,20 +90,20 @@ pub fn standings<'n>(
             let failed = match ended(*needed) {
                 Some(NodeEnding::Completed) => continue,
                 Some(ending) => Unreachable { cause: name(*needed).to_owned(), ending },
-                None => match &standings[*needed].hopeless {
-                    Some(hopeless) => hopeless.clone(),
+                None => match &standings[*needed].unreachable {
+                    Some(unreachable) => unreachable.clone(),
                     None => {
                         standing.n_waits += 1;
                         continue;
                     }
                 },
             };
-            let is_first = standing.hopeless.as_ref().is_none_or(|other| failed.rank() < other.rank());
+            let is_first = standing.unreachable.as_ref().is_none_or(|other| failed.rank() < other.rank());
             if !need.on_terminal && is_first {
-                standing.hopeless = Some(failed);
+                standing.unreachable = Some(failed);
             }
         }
-        if standing.hopeless.is_some() {
+        if standing.unreachable.is_some() {
             standing.n_waits = 0;
         }
         standings[place] = standing;

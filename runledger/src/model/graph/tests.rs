@@ -160,8 +160,8 @@ fn standing(
     let Ok(checked) = plan.check() else { panic!("{:?}", problems(&plan)) };
     let state = |place: usize| ended.iter().find(|(name, _)| *name == nodes[place]).map(|(_, state)| *state);
     let standings = standings(&checked.needs, |place| nodes[place], state);
-    let told = |hopeless: Unreachable| (hopeless.cause, hopeless.ending);
-    standings.into_iter().map(|standing| (standing.n_waits, standing.hopeless.map(told))).collect()
+    let told = |unreachable: Unreachable| (unreachable.cause, unreachable.ending);
+    standings.into_iter().map(|standing| (standing.n_waits, standing.unreachable.map(told))).collect()
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn an_added_node_waits_for_those_that_it_needs_and_that_go_on() {
 }
 
 #[test]
-fn an_added_node_that_needs_the_success_of_one_that_did_not_complete_is_hopeless_transitively() {
+fn an_added_node_that_needs_the_success_of_one_that_did_not_complete_is_unreachable_transitively() {
     let edges = [
         ("c", "a", false),
         ("c", "b", false),

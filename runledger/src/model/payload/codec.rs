@@ -161,7 +161,7 @@ pub enum PayloadKind {
     /// The progress that a body reports.
     Progress,
     /// The call that compensates a step of a saga.
-    Undo,
+    Compensation,
     /// A line that a body logs.
     Log,
     /// The configuration of a job. It belongs to no run.
@@ -180,7 +180,7 @@ impl PayloadKind {
             Self::Error => "error",
             Self::Emitted => "emitted",
             Self::Progress => "progress",
-            Self::Undo => "undo",
+            Self::Compensation => "compensation",
             Self::Log => "log",
             Self::Config => "config",
         }
@@ -265,7 +265,7 @@ impl fmt::Display for Place<'_> {
             (PayloadKind::Progress, "") => f.write_str("the progress"),
             (PayloadKind::Progress, _) => write!(f, "the progress of step `{key}`"),
             (PayloadKind::Log, _) => f.write_str("a line of the log"),
-            (PayloadKind::Undo, _) => write!(f, "the call that undoes step `{key}`"),
+            (PayloadKind::Compensation, _) => write!(f, "the call that compensates step `{key}`"),
             (PayloadKind::Config, _) => {
                 write!(f, "the configuration of job `{}`", key.split('/').next().unwrap_or(key))
             }

@@ -76,7 +76,7 @@ limits! {
 impl Limits {
     pub(super) fn of(&self, kind: PayloadKind) -> usize {
         match kind {
-            PayloadKind::Input | PayloadKind::Undo => self.input,
+            PayloadKind::Input | PayloadKind::Compensation => self.input,
             PayloadKind::Output => self.output,
             PayloadKind::Step => self.step,
             PayloadKind::Signal => self.signal,

@@ -63,7 +63,7 @@ const KINDS: [PayloadKind; 11] = [
     PayloadKind::Error,
     PayloadKind::Emitted,
     PayloadKind::Progress,
-    PayloadKind::Undo,
+    PayloadKind::Compensation,
     PayloadKind::Config,
     PayloadKind::Log,
 ];
@@ -93,7 +93,7 @@ fn a_payload_is_bound_to_its_kind_run_and_key_alike_in_every_version() {
         "error",
         "emitted",
         "progress",
-        "undo",
+        "compensation",
         "config",
         "log",
     ];

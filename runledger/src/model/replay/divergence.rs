@@ -58,8 +58,8 @@ pub enum Divergence {
     },
     /// The recorded compensation of a step cannot run. The code follows the record, but a failed or
     /// cancelled run would be blocked at this compensation.
-    Undo {
-        /// The step of the compensation: `undo[charge]`.
+    Compensation {
+        /// The step of the compensation: `compensate[charge]`.
         key: String,
         /// The reason: its job or its input is missing, or the input does not decode.
         failure: Failure,
@@ -102,7 +102,7 @@ impl Divergence {
                 Some(recorded)
             }
             Self::Input { key, .. } => Some(key.as_str()),
-            Self::Output { key, .. } | Self::Undo { key, .. } => Some(key),
+            Self::Output { key, .. } | Self::Compensation { key, .. } => Some(key),
             Self::BetweenSteps { after } => after.as_deref(),
             Self::LongKey { name, .. } => Some(name),
             Self::Contradiction | Self::LargeHistory { .. } | Self::Crowded { .. } => None,
@@ -126,7 +126,7 @@ impl Divergence {
             Self::Unmet { .. }
             | Self::Order { .. }
             | Self::Output { .. }
-            | Self::Undo { .. }
+            | Self::Compensation { .. }
             | Self::BetweenSteps { .. }
             | Self::LongKey { .. }
             | Self::Contradiction
@@ -183,7 +183,7 @@ impl fmt::Display for Divergence {
                      a step (`wf.step(…)`, `wf.tx(…)`)"
                 );
             }
-            Self::Undo { key, failure } => {
+            Self::Compensation { key, failure } => {
                 return write!(
                     f,
                     "step `{key}` could not take back what was done, where this run fails or is cancelled: {failure}; keep the job that its record names, or \

@@ -79,7 +79,7 @@ pub struct HistoryStep {
     pub seen: Option<Vec<u64>>,
     /// The compensating call as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "as_json_if_any")]
-    pub undo: Option<String>,
+    pub compensation: Option<String>,
 }
 
 /// An error of reading or writing a history.
@@ -237,19 +237,19 @@ impl HistoryStep {
             result,
             seen_len: self.seen_len,
             seen: self.seen.clone(),
-            undo: self.undo.clone(),
+            compensation: self.compensation.clone(),
         }
     }
 }
 
 impl From<Recorded> for HistoryStep {
     fn from(step: Recorded) -> Self {
-        let Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo } = step;
+        let Recorded { key, ordinal, fingerprint, result, seen_len, seen, compensation } = step;
         let (output, failure) = match result {
             Ok(output) => (Some(output), None),
             Err(failure) => (None, Some(failure)),
         };
-        Self { key, ordinal, fingerprint, output, failure, seen_len, seen, undo }
+        Self { key, ordinal, fingerprint, output, failure, seen_len, seen, compensation }
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
             result,
             seen_len: u32::try_from(ordinal).unwrap(),
             seen: (ordinal == 1).then(|| vec![0, 1]),
-            undo: None,
+            compensation: None,
         };
         let failed = Err(Failure::new(crate::model::run::failure::FailureKind::Error, "no"));
         let steps =

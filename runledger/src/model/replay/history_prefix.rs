@@ -32,7 +32,7 @@ pub fn before(rows: Vec<Recorded>, key: &str) -> Option<Vec<Recorded>> {
     // other deliveries came before it.
     let last = (seen_len as usize).checked_sub(1).and_then(|last| order_of(&rows).get(last).copied());
     if last.is_some_and(|last| last.ordinal == place) {
-        return Some(keep(rows, |row| row.seen_len < seen_len && !row.is_undone_by_engine()));
+        return Some(keep(rows, |row| row.seen_len < seen_len && !row.is_compensated_by_engine()));
     }
     let beside = || rows.iter().filter(|row| row.seen_len == seen_len);
     let rests_on_a_value = beside().any(|row| is_from(row.ordinal, place) && is_given_at_once(row))
@@ -42,7 +42,7 @@ pub fn before(rows: Vec<Recorded>, key: &str) -> Option<Vec<Recorded>> {
     let is_kept = |row: &Recorded| {
         let is_before = row.seen_len < seen_len
             || (row.seen_len == seen_len && !is_from(row.ordinal, place) && !rests_on_a_value);
-        is_before && !row.is_undone_by_engine()
+        is_before && !row.is_compensated_by_engine()
     };
     Some(keep(rows, is_kept))
 }
@@ -58,12 +58,17 @@ fn is_given_at_once(row: &Recorded) -> bool {
 /// The first kept step that is compensated: either later in the original run, or soon, if that run
 /// is compensating its steps.
 #[must_use]
-pub fn taken_back<'k>(rows: &[Recorded], kept: &'k [Recorded], is_being_undone: bool) -> Option<&'k str> {
+pub fn taken_back<'k>(
+    rows: &[Recorded],
+    kept: &'k [Recorded],
+    is_being_compensated: bool,
+) -> Option<&'k str> {
     let keys = |rows: &[Recorded]| -> HashSet<String> { rows.iter().map(|row| row.key.clone()).collect() };
     let (all, kept_keys) = (keys(rows), keys(kept));
     let does_not_stand = |row: &&Recorded| {
-        let undo = format!("undo[{}]", row.key);
-        !kept_keys.contains(&undo) && (all.contains(&undo) || (is_being_undone && row.undo.is_some()))
+        let compensation = format!("compensate[{}]", row.key);
+        !kept_keys.contains(&compensation)
+            && (all.contains(&compensation) || (is_being_compensated && row.compensation.is_some()))
     };
     kept.iter().find(does_not_stand).map(|row| row.key.as_str())
 }
@@ -162,7 +167,7 @@ mod tests {
     fn row(key: &str, ordinal: u64, seen_len: u32, seen: Option<&[u64]>) -> Recorded {
         let result = Ok("null".to_owned());
         let seen = seen.map(<[u64]>::to_vec);
-        Recorded { key: key.into(), ordinal, fingerprint: 7, result, seen_len, seen, undo: None }
+        Recorded { key: key.into(), ordinal, fingerprint: 7, result, seen_len, seen, compensation: None }
     }
 
     fn failed(row: Recorded) -> Recorded {
@@ -182,36 +187,36 @@ mod tests {
 
     /// A step with a compensation, two further steps, and a compensation by the engine, which has
     /// no deliveries.
-    fn undone() -> Vec<Recorded> {
-        let done = Recorded { undo: Some("{}".to_owned()), ..row("a", 0, 0, None) };
-        let undo = row("undo[a]", Scope::of_undo("a").base, 0, None);
-        vec![done, row("b", 1, 1, None), row("c", 2, 2, None), undo]
+    fn compensated() -> Vec<Recorded> {
+        let done = Recorded { compensation: Some("{}".to_owned()), ..row("a", 0, 0, None) };
+        let compensation = row("compensate[a]", Scope::of_compensation("a").base, 0, None);
+        vec![done, row("b", 1, 1, None), row("c", 2, 2, None), compensation]
     }
 
     #[test]
     fn what_the_engine_has_taken_back_is_no_step_that_a_fork_keeps() {
-        let kept = before(undone(), "c").unwrap_or_default();
+        let kept = before(compensated(), "c").unwrap_or_default();
         assert_eq!(keys(&kept), ["a", "b"]);
-        assert_eq!(taken_back(&undone(), &kept, false), Some("a"));
-        let kept = before(undone(), "a").unwrap_or_default();
-        assert_eq!((keys(&kept), taken_back(&undone(), &kept, false)), (vec![], None));
+        assert_eq!(taken_back(&compensated(), &kept, false), Some("a"));
+        let kept = before(compensated(), "a").unwrap_or_default();
+        assert_eq!((keys(&kept), taken_back(&compensated(), &kept, false)), (vec![], None));
     }
 
     #[test]
     fn what_the_code_has_taken_back_is_kept_together_with_that_or_not_at_all() {
-        let mut rows = undone();
+        let mut rows = compensated();
         rows[3].seen_len = 2;
         rows.push(row("d", 3, 3, None));
         let kept = before(rows.clone(), "b").unwrap_or_default();
         assert_eq!(taken_back(&rows, &kept, false), Some("a"));
         let kept = before(rows.clone(), "d").unwrap_or_default();
-        assert_eq!(keys(&kept), ["a", "b", "c", "undo[a]"]);
+        assert_eq!(keys(&kept), ["a", "b", "c", "compensate[a]"]);
         assert_eq!(taken_back(&rows, &kept, false), None);
     }
 
     #[test]
     fn what_is_about_to_be_taken_back_is_not_kept() {
-        let mut rows = undone();
+        let mut rows = compensated();
         rows.pop();
         let kept = before(rows.clone(), "c").unwrap_or_default();
         assert_eq!(taken_back(&rows, &kept, false), None);

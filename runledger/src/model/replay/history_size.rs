@@ -59,7 +59,7 @@ impl HistorySize {
         let bytes = record_size(key, bytes);
         let others = self.bytes - self.under_way.remove(&ordinal).unwrap_or(0);
         self.bytes = others;
-        let may_be_refused = bytes > SMALL && !key.starts_with("undo[");
+        let may_be_refused = bytes > SMALL && !key.starts_with("compensate[");
         if may_be_refused && others + bytes > MAX_WITH_UNDER_WAY {
             return Err(PayloadError::HistoryFull { size: others, added: bytes, limit: MAX_WITH_UNDER_WAY });
         }
@@ -119,6 +119,6 @@ mod tests {
     fn full_history_takes_small_records_and_compensations() {
         let mut size = HistorySize::of(MAX_WITH_UNDER_WAY);
         size.add(0, "sleep", 20).unwrap();
-        size.add(1, "undo[charge]", MAX_HISTORY).unwrap();
+        size.add(1, "compensate[charge]", MAX_HISTORY).unwrap();
     }
 }

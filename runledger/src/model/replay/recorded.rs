@@ -29,7 +29,7 @@ pub struct StoredStep {
     result: Result<Stored, Stored>,
     seen_len: u32,
     seen: Option<Vec<u64>>,
-    undo: Option<Stored>,
+    compensation: Option<Stored>,
 }
 
 /// Reads the steps of a run. The replay checks whether the steps are consistent and match the code.
@@ -67,7 +67,7 @@ fn first_wrong(text: &str, error: &serde_json::Error) -> Unreadable {
     Unreadable::new("step", error)
 }
 
-fn stored((key, ordinal, fingerprint, output, error, seen_len, seen, undo): Row) -> StoredStep {
+fn stored((key, ordinal, fingerprint, output, error, seen_len, seen, compensation): Row) -> StoredStep {
     let text = |raw: Box<RawValue>| Stored::read(raw.get().to_owned());
     let result = match error {
         Some(failure) => Err(text(failure)),
@@ -75,7 +75,7 @@ fn stored((key, ordinal, fingerprint, output, error, seen_len, seen, undo): Row)
         // that a row has an output or an error.
         None => Ok(output.map_or_else(|| Stored::read("null".to_owned()), text)),
     };
-    StoredStep { key, ordinal, fingerprint, result, seen_len, seen, undo: undo.map(text) }
+    StoredStep { key, ordinal, fingerprint, result, seen_len, seen, compensation: compensation.map(text) }
 }
 
 impl StoredStep {
@@ -91,8 +91,8 @@ impl StoredStep {
     }
 
     /// The compensating call.
-    pub fn undo(&self) -> Option<&Stored> {
-        self.undo.as_ref()
+    pub fn compensation(&self) -> Option<&Stored> {
+        self.compensation.as_ref()
     }
 
     /// Decrypts the payloads of the step.
@@ -104,21 +104,24 @@ impl StoredStep {
             Ok(output) => Ok(sealer.open(&Place::of_step(run_id, &self.key), output)?),
             Err(error) => Err(sealer.open_failure(&place_of_error(run_id, &self.key), &error)?),
         };
-        let undo_place = Place::new(run_id, PayloadKind::Undo, &self.key);
-        let undo = self.undo.map(|undo| sealer.open(&undo_place, undo)).transpose()?;
+        let compensation_place = Place::new(run_id, PayloadKind::Compensation, &self.key);
+        let compensation = self
+            .compensation
+            .map(|compensation| sealer.open(&compensation_place, compensation))
+            .transpose()?;
         let Self { key, ordinal, fingerprint, seen_len, seen, .. } = self;
-        Ok(Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo })
+        Ok(Recorded { key, ordinal, fingerprint, result, seen_len, seen, compensation })
     }
 
     /// Converts the step without decrypting its payloads. This is enough for the order of steps and
     /// for ids of children, which are never encrypted.
     #[must_use]
     pub fn unopened(self) -> Recorded {
-        let Self { key, ordinal, fingerprint, result, seen_len, seen, undo } = self;
+        let Self { key, ordinal, fingerprint, result, seen_len, seen, compensation } = self;
         let of_error = |_| Failure::new(crate::model::run::failure::FailureKind::Error, "");
         let result = result.map(|output| output.as_str().to_owned()).map_err(of_error);
-        let undo = undo.map(|undo| undo.as_str().to_owned());
-        Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo }
+        let compensation = compensation.map(|compensation| compensation.as_str().to_owned());
+        Recorded { key, ordinal, fingerprint, result, seen_len, seen, compensation }
     }
 }
 
@@ -150,8 +153,8 @@ mod tests {
         let steps = read(ROWS).unwrap();
         assert_eq!(steps.iter().map(StoredStep::key).collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!(steps[0].result(), &Ok(Stored::read(r#"{"n": 1.0}"#.to_owned())));
-        assert_eq!(steps[0].undo(), Some(&Stored::read(r#"{"job": "back"}"#.to_owned())));
-        assert!(steps[1].result().is_err() && steps[1].undo().is_none());
+        assert_eq!(steps[0].compensation(), Some(&Stored::read(r#"{"job": "back"}"#.to_owned())));
+        assert!(steps[1].result().is_err() && steps[1].compensation().is_none());
         let recorded = |key: &str, ordinal, fingerprint, result| Recorded {
             key: key.to_owned(),
             ordinal,
@@ -159,11 +162,11 @@ mod tests {
             result,
             seen_len: u32::try_from(ordinal).unwrap(),
             seen: None,
-            undo: None,
+            compensation: None,
         };
         let expected = [
             Recorded {
-                undo: Some(r#"{"job": "back"}"#.to_owned()),
+                compensation: Some(r#"{"job": "back"}"#.to_owned()),
                 ..recorded("a", 0, -7, Ok(r#"{"n": 1.0}"#.to_owned()))
             },
             Recorded {

@@ -44,14 +44,14 @@ impl Scope {
 
     /// The scope of a compensation. Each compensation has its own, because the code that started
     /// the others may be gone.
-    pub(super) fn of_undo(key: &str) -> Self {
-        Self { path: String::new(), ..Self::at(format!("undo[{key}]")) }
+    pub(super) fn of_compensation(key: &str) -> Self {
+        Self { path: String::new(), ..Self::at(format!("compensate[{key}]")) }
     }
 
     /// The scope of the step that records what a saga compensates. A branch may claim it before or
     /// after other branches claim their steps.
     pub(super) fn of_saga(first: &str) -> Self {
-        Self { path: String::new(), ..Self::at(format!("saga.undo[{first}]")) }
+        Self { path: String::new(), ..Self::at(format!("saga.compensate[{first}]")) }
     }
 }
 
@@ -82,15 +82,15 @@ mod tests {
             Scope::root(),
             Scope::at("left/inner#2/".to_owned()),
             Scope::of_patch("mail"),
-            Scope::of_undo("charge"),
+            Scope::of_compensation("charge"),
             Scope::of_saga("charge"),
         ];
         let places = [
             0,
             8_653_391_942_123_520_000,
             5_984_726_880_006_176_768,
-            3_936_846_890_385_014_784,
-            4_718_430_957_625_933_824,
+            8_773_303_768_948_146_176,
+            2_914_915_072_994_181_120,
         ];
         assert_eq!(scopes.each_ref().map(|scope| scope.base), places);
         assert_eq!(scopes.each_ref().map(Scope::path), ["", "left/inner#2/", "", "", ""]);
@@ -106,7 +106,7 @@ mod tests {
         ]
         .map(Result::unwrap);
         let keys = claims.each_ref().map(|claim| claim.key.as_str());
-        assert_eq!(keys, ["patched[mail]", "undo[left/charge]", "saga.undo[left/charge]"]);
+        assert_eq!(keys, ["patched[mail]", "compensate[left/charge]", "saga.compensate[left/charge]"]);
         assert_eq!(claims.map(|claim| local(claim.ordinal)), [0; 3]);
     }
 

@@ -11,7 +11,7 @@ fn row(key: &str, ordinal: u64, seen_len: u32, seen: Option<&[u64]>) -> Recorded
         result,
         seen_len,
         seen: seen.map(<[u64]>::to_vec),
-        undo: None,
+        compensation: None,
     }
 }
 
@@ -238,7 +238,7 @@ fn changes_that_branches_decide_about_in_another_order_are_decided_alike() {
                 result: Ok("true".into()),
                 seen_len: claim.seen_len,
                 seen: None,
-                undo: None,
+                compensation: None,
             }
         })
         .collect();
@@ -250,7 +250,7 @@ fn changes_that_branches_decide_about_in_another_order_are_decided_alike() {
 }
 
 #[test]
-fn sagas_that_branches_undo_in_another_order_are_undone_alike() {
+fn sagas_that_branches_compensate_in_another_order_are_compensated_alike() {
     let claimed = |order: [&str; 2]| {
         let mut replay = Replay::default();
         let mut claims = order.map(|first| {
@@ -261,7 +261,7 @@ fn sagas_that_branches_undo_in_another_order_are_undone_alike() {
         claims
     };
     assert_eq!(claimed(["a", "b"]), claimed(["b", "a"]));
-    assert_eq!(claimed(["a", "b"]).map(|(key, _)| key), ["saga.undo[a]", "saga.undo[b]"]);
+    assert_eq!(claimed(["a", "b"]).map(|(key, _)| key), ["saga.compensate[a]", "saga.compensate[b]"]);
 }
 
 /// Simulates a scope that already has the maximum number of steps.
@@ -304,20 +304,21 @@ fn inputs_are_not_compared_where_their_fingerprints_are_keyed_and_the_key_is_not
 
 #[test]
 fn what_steps_did_is_taken_back_in_the_opposite_order_and_once() {
-    let with_undo = |undo: &str, row: Recorded| Recorded { undo: Some(undo.to_owned()), ..row };
-    let undo = row("undo[b]", Scope::of_undo("b").base, 0, None);
+    let with_compensation =
+        |compensation: &str, row: Recorded| Recorded { compensation: Some(compensation.to_owned()), ..row };
+    let compensation = row("compensate[b]", Scope::of_compensation("b").base, 0, None);
     let rows = vec![
-        with_undo("back b", row("b", 1, 1, None)),
-        with_undo("back a", row("a", 0, 0, None)),
+        with_compensation("back b", row("b", 1, 1, None)),
+        with_compensation("back a", row("a", 0, 0, None)),
         row("c", 2, 2, None),
-        undo,
+        compensation,
     ];
     let mut replay = Replay::new(rows);
-    replay.note_undo("d", "back d".to_owned());
+    replay.note_compensation("d", "back d".to_owned());
     let calls = [("d", "back d"), ("a", "back a")].map(|(key, call)| (key.to_owned(), call.to_owned()));
     assert_eq!(replay.to_undo(), calls, "`b` was taken back");
-    let undo_of = |key| replay.undo_of(key).unwrap_or_default();
-    assert_eq!(["a", "b", "c", "d"].map(undo_of), ["back a", "back b", "", "back d"]);
+    let compensation_of = |key| replay.compensation_of(key).unwrap_or_default();
+    assert_eq!(["a", "b", "c", "d"].map(compensation_of), ["back a", "back b", "", "back d"]);
 }
 
 #[test]
@@ -368,7 +369,7 @@ fn a_step_of_another_kind_has_another_fingerprint_in_every_version() {
 fn replay_loop(n_steps: u32) {
     let rows = (0..n_steps).map(|n| {
         let key = if n == 0 { "step".to_owned() } else { format!("step#{}", n + 1) };
-        Recorded { undo: Some(format!("back {n}")), ..row(&key, n.into(), n, None) }
+        Recorded { compensation: Some(format!("back {n}")), ..row(&key, n.into(), n, None) }
     });
     let mut replay = Replay::new(rows.collect());
     for n in 0..u64::from(n_steps) {
@@ -376,7 +377,7 @@ fn replay_loop(n_steps: u32) {
         assert!(step.recorded && replay.may_deliver(n));
         assert_eq!(replay.was_delivered(n), n + 1 < n_steps.into());
         replay.deliver(n);
-        assert_eq!(replay.undo_of(step.key.as_str()), Some(format!("back {n}")));
+        assert_eq!(replay.compensation_of(step.key.as_str()), Some(format!("back {n}")));
     }
     assert!(replay.is_met());
 }

@@ -82,10 +82,10 @@ impl fmt::Display for Verdict {
 }
 
 /// The name of a step without key and number: `reserve` of `reserve[sku-1]`, `charge` of
-/// `charge#2`, and `undo[reserve` of `undo[reserve[sku-1]]`.
+/// `charge#2`, and `compensate[reserve` of `compensate[reserve[sku-1]]`.
 fn name_of(key: &str) -> &str {
-    const UNDO: &str = "undo[";
-    let own = if key.starts_with(UNDO) { UNDO.len() } else { 0 };
+    const COMPENSATE: &str = "compensate[";
+    let own = if key.starts_with(COMPENSATE) { COMPENSATE.len() } else { 0 };
     let end = key[own..].find(['[', '#', ']']).map_or(key.len(), |len| own + len);
     &key[..end]
 }
@@ -238,14 +238,19 @@ mod tests {
     #[test]
     fn a_run_counts_once_in_each_of_its_findings_and_undos_are_told_apart_by_what_they_undo() {
         let mut verification = Verification::default();
-        let steps = ["undo[reserve[a]]", "undo[reserve[b]]", "undo[left/charge#2]", "undo[left/charge]"];
+        let steps = [
+            "compensate[reserve[a]]",
+            "compensate[reserve[b]]",
+            "compensate[left/charge#2]",
+            "compensate[left/charge]",
+        ];
         for n in 0..2 {
             let verdicts = std::iter::once(Verdict::Replays).chain(steps.map(breaks));
             verification.add("checkout", Uuid::from_u128(n), verdicts);
         }
         let found: Vec<_> =
             verification.findings.iter().map(|found| (found.verdict.step(), found.n_runs)).collect();
-        assert_eq!(found, [(Some("undo[reserve[a]]"), 2), (Some("undo[left/charge#2]"), 2)]);
+        assert_eq!(found, [(Some("compensate[reserve[a]]"), 2), (Some("compensate[left/charge#2]"), 2)]);
         assert_eq!((verification.n_runs, verification.n_replaying, verification.n_beyond), (2, 0, 0));
     }
 

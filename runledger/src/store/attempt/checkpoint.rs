@@ -36,14 +36,14 @@ pub(crate) struct Checkpoint {
     pub(crate) seen_len: u32,
     pub(crate) seen: Option<Vec<u64>>,
     /// The call that compensates the step.
-    pub(crate) undo: Option<Stored>,
+    pub(crate) compensation: Option<Stored>,
 }
 
 impl Checkpoint {
     /// The size of its payloads in bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         let (Ok(result) | Err(result)) = &self.result;
-        result.n_bytes() + self.undo.as_ref().map_or(0, Stored::n_bytes)
+        result.n_bytes() + self.compensation.as_ref().map_or(0, Stored::n_bytes)
     }
 }
 
@@ -97,7 +97,7 @@ fn bind<'q>(
         .bind(sparse(steps.iter().map(|step| step.result.as_ref().err().map(Stored::as_str))))
         .bind(steps.iter().map(|step| step.seen_len.cast_signed()).collect::<Vec<_>>())
         .bind(sparse(steps.iter().map(|step| step.seen.as_deref().map(as_array))))
-        .bind(sparse(steps.iter().map(|step| step.undo.as_ref().map(Stored::as_str))))
+        .bind(sparse(steps.iter().map(|step| step.compensation.as_ref().map(Stored::as_str))))
 }
 
 /// Binds a step to a statement that records one step. The caller binds the output.

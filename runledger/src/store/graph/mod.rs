@@ -45,7 +45,7 @@ pub(crate) struct NewNode {
     /// The number of live dependencies.
     pub(crate) n_waits: i32,
     /// Why the node cannot succeed, and is cancelled at once.
-    pub(crate) hopeless: Option<Unreachable>,
+    pub(crate) unreachable: Option<Unreachable>,
     /// For a gate: the values that it accepts.
     pub(crate) accepts: Option<GateType>,
 }
@@ -136,7 +136,7 @@ type Put<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArgument
 /// Binds the parameters of `submit_graph.sql` for nodes and edges.
 fn bind_nodes<'q>(put: Put<'q>, nodes: &'q [NewNode], edges: &'q [NewEdge]) -> Put<'q> {
     let texts = |part: fn(&NewNode) -> &str| nodes.iter().map(part).collect::<Vec<_>>();
-    let hopeless = || nodes.iter().map(|node| node.hopeless.as_ref());
+    let unreachable = || nodes.iter().map(|node| node.unreachable.as_ref());
     put.bind(nodes.iter().map(|node| node.run.run_id).collect::<Vec<_>>())
         .bind(texts(|node| &node.name))
         .bind(texts(|node| &node.run.job))
@@ -150,8 +150,12 @@ fn bind_nodes<'q>(put: Put<'q>, nodes: &'q [NewNode], edges: &'q [NewEdge]) -> P
         .bind(sparse(nodes.iter().map(|node| node.run.options.delay_us)))
         .bind(sparse(nodes.iter().map(|node| node.run.options.start_at())))
         .bind(nodes.iter().map(|node| node.n_waits).collect::<Vec<_>>())
-        .bind(sparse(hopeless().map(|hopeless| hopeless.map(|hopeless| hopeless.cause.as_str()))))
-        .bind(sparse(hopeless().map(|hopeless| hopeless.map(|hopeless| hopeless.ending.as_str()))))
+        .bind(sparse(
+            unreachable().map(|unreachable| unreachable.map(|unreachable| unreachable.cause.as_str())),
+        ))
+        .bind(sparse(
+            unreachable().map(|unreachable| unreachable.map(|unreachable| unreachable.ending.as_str())),
+        ))
         .bind(edges.iter().map(|edge| edge.dependant_id).collect::<Vec<_>>())
         .bind(edges.iter().map(|edge| edge.run_id).collect::<Vec<_>>())
         .bind(edges.iter().map(|edge| edge.on_terminal).collect::<Vec<_>>())
@@ -209,8 +213,8 @@ pub(crate) async fn release(connection: &mut PgConnection, ended: &[Uuid]) -> Re
 
 /// Locks the counters that change when these unclaimed nodes and graphs end. Returns false if the
 /// runs are neither.
-pub(crate) async fn lock_pending(connection: &mut PgConnection, runs: &[Uuid]) -> Result<bool, sqlx::Error> {
-    Ok(!sqlx::query(sql::LOCK_PENDING).bind(runs).fetch_all(connection).await?.is_empty())
+pub(crate) async fn lock_counters(connection: &mut PgConnection, runs: &[Uuid]) -> Result<bool, sqlx::Error> {
+    Ok(!sqlx::query(sql::LOCK_COUNTERS).bind(runs).fetch_all(connection).await?.is_empty())
 }
 
 /// The definition of a graph or of one of its nodes.
@@ -409,7 +413,7 @@ pub(crate) async fn decide(
 ) -> Result<Decided, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![gate]).execute(&mut *tx).await?;
-    lock_pending(&mut tx, &[gate]).await?;
+    lock_counters(&mut tx, &[gate]).await?;
     let row = write(sql::GATE_DECIDE, |decide| {
         sqlx::query(decide)
             .bind(gate)

@@ -15,7 +15,7 @@ use crate::model::run::failure::{Failure, FailureKind};
 use crate::model::run::state::RunState;
 use crate::store::attempt::wait::{Above, above, try_wake_parent, wake};
 use crate::store::error::{Class, class, spares_others};
-use crate::store::graph::{lock_pending, release};
+use crate::store::graph::{lock_counters, release};
 use crate::store::locks::{IfLocked, free, is_locked};
 use crate::store::places::has_repaired;
 use crate::store::sql;
@@ -126,7 +126,7 @@ async fn cancel_once(
     }
     if asked.try_get("in_graph")? {
         // Locks the counters that the end of this run changes, before any later lock.
-        lock_pending(&mut tx, &[run_id]).await?;
+        lock_counters(&mut tx, &[run_id]).await?;
     }
     let reason: Option<String> = asked.try_get("reason")?;
     // The reason is a text of the engine or of an operator, and is never encrypted.
@@ -248,7 +248,7 @@ async fn cancel_nodes_once(
 ) -> Result<usize, sqlx::Error> {
     let mut tx = IfLocked::Skip.begin(connection).await?;
     let nodes = IfLocked::Skip.lock_runs(&mut tx, nodes).await?;
-    lock_pending(&mut tx, &nodes).await?;
+    lock_counters(&mut tx, &nodes).await?;
     // Reasons from the engine and operators are never encrypted, so every node gets the same text.
     let error = Sealer::default().seal_failure(&place_of_error(Uuid::nil(), ""), &failure(reason));
     let row = write(sql::CANCEL_NODES, |take| {

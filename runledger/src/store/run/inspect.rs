@@ -66,7 +66,7 @@ pub struct RunInfo {
     /// The error that it failed with, or that blocks it.
     pub error: Option<Failure>,
     /// Whether it compensates, before it fails or is cancelled.
-    pub undoing: bool,
+    pub compensating: bool,
     /// Why it is paused, while it is.
     pub pause_reason: Option<String>,
     /// The names of the signals that it waits for, while it is suspended.
@@ -325,7 +325,7 @@ pub(super) fn run_info(row: &PgRow, sealer: &Sealer) -> Result<RunInfo, sqlx::Er
         started_at: instant(row, "started_at")?,
         finished_at: instant(row, "finished_at")?,
         error: stored(row, "error")?.map(|error| sealer.show_failure(&place_of_error(run_id, ""), &error)),
-        undoing: row.try_get("undoing")?,
+        compensating: row.try_get("compensating")?,
         pause_reason: row.try_get("pause_reason")?,
         awaited_signals: row.try_get("awaited_signals")?,
         metadata: match row.try_get::<Option<String>, _>("metadata")? {

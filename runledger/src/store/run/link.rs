@@ -26,7 +26,7 @@ pub(crate) struct Origin {
     /// compensation, and only if the run executed the step itself.
     pub(crate) steps: Vec<Recorded>,
     /// Whether the run compensates, or has compensated.
-    pub(crate) is_undone: bool,
+    pub(crate) is_compensated: bool,
     /// Whether a payload is encrypted. An encrypted payload is bound to its run, so only the client
     /// can copy it.
     pub(crate) is_sealed: bool,
@@ -88,7 +88,7 @@ pub(crate) struct KeptStep {
     /// Replaces its error.
     pub(crate) error: Option<Stored>,
     /// Replaces the call that compensates the step.
-    pub(crate) undo: Option<Stored>,
+    pub(crate) compensation: Option<Stored>,
     pub(crate) seen: Option<Vec<u64>>,
 }
 
@@ -160,7 +160,7 @@ pub(crate) async fn origins(
                 parent_slice: row.try_get::<i32, _>("parent_slice")?.unsigned_abs(),
                 state: super::inspect::state(row)?,
                 steps: steps(row)?.into_iter().map(StoredStep::unopened).collect(),
-                is_undone: row.try_get("is_undone")?,
+                is_compensated: row.try_get("is_compensated")?,
                 is_sealed: row.try_get("is_sealed")?,
                 in_graph: row.try_get("in_graph")?,
                 has_active_key: row.try_get::<Option<bool>, _>("has_active_key")?.unwrap_or(false),
@@ -209,7 +209,7 @@ pub(crate) async fn link(
             .bind(sent.iter().map(|(_, signal)| signal.name.as_str()).collect::<Vec<_>>())
             .bind(sent.iter().map(|(_, signal)| signal.number).collect::<Vec<_>>())
             .bind(sent.iter().map(|(_, signal)| signal.payload.as_str()).collect::<Vec<_>>())
-            .bind(sparse(steps.iter().map(|(_, step)| step.undo.as_ref().map(Stored::as_str))))
+            .bind(sparse(steps.iter().map(|(_, step)| step.compensation.as_ref().map(Stored::as_str))))
             .bind(noted.iter().map(|(run_id, _)| *run_id).collect::<Vec<_>>())
             .bind(noted.iter().map(|(_, (key, _))| key.as_str()).collect::<Vec<_>>())
             .bind(noted.iter().map(|(_, (_, value))| value.as_str()).collect::<Vec<_>>())
@@ -229,7 +229,7 @@ pub(crate) struct Sharer {
     pub(crate) is_before: bool,
     pub(crate) has_ended: bool,
     /// Whether this run has compensated the step.
-    pub(crate) is_undone: bool,
+    pub(crate) is_compensated: bool,
     /// Whether this run has continued as new since, so that it is unknown whether it compensated
     /// the step.
     pub(crate) has_forgotten: bool,
@@ -249,7 +249,7 @@ pub(crate) async fn sharers(
                 run_id: row.try_get("run_id")?,
                 is_before: row.try_get("is_before")?,
                 has_ended: row.try_get("has_ended")?,
-                is_undone: row.try_get("is_undone")?,
+                is_compensated: row.try_get("is_compensated")?,
                 has_forgotten: row.try_get("has_forgotten")?,
             })
         })

@@ -119,7 +119,7 @@ impl TimelineEvent {
             Self::Pinned => "pinned",
             Self::CancelRequested => "cancel_requested",
             Self::PauseRequested => "pause_requested",
-            Self::CompensationStarted => "undo_began",
+            Self::CompensationStarted => "compensation_started",
             Self::Rerun => "made_of_it",
             Self::Waiting => "waiting",
             Self::Blocked => "blocked",

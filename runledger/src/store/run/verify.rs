@@ -25,7 +25,7 @@ pub(crate) struct InFlight {
     /// shutdown.
     pub(crate) attempt: i32,
     /// Whether the run compensates, so that its code does not execute any more.
-    pub(crate) undoing: bool,
+    pub(crate) compensating: bool,
     /// For a graph, a gate, or a node that waits for other nodes: the parameters that other nodes
     /// provide.
     pub(crate) fed: Option<Vec<String>>,
@@ -127,7 +127,7 @@ fn found(row: &PgRow, content: Result<Content, Unreadable>) -> Result<InFlight, 
         tenant: row.try_get("tenant")?,
         graph_id: row.try_get("graph_id")?,
         attempt: row.try_get("attempt")?,
-        undoing: row.try_get("undoing")?,
+        compensating: row.try_get("compensating")?,
         fed: fed.map(|fed| fed.into_iter().flatten().collect()),
         content,
     })

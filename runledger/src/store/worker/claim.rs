@@ -137,7 +137,7 @@ pub(crate) struct Claimed {
     pub(crate) cancel_requested: bool,
     pub(crate) pause_requested: bool,
     /// The state in which the run ends after its compensation. Its code does not execute any more.
-    pub(crate) undoing: Option<RunState>,
+    pub(crate) compensating: Option<RunState>,
     /// How often the run has continued as new.
     pub(crate) slice: u32,
     /// Whether the run was created from another run.
@@ -394,7 +394,7 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
         cancel_requested: row.try_get("cancel_requested")?,
         pause_requested: row.try_get("pause_requested")?,
-        undoing: row.try_get::<Option<String>, _>("undoing")?.as_deref().and_then(RunState::parse),
+        compensating: row.try_get::<Option<String>, _>("compensating")?.as_deref().and_then(RunState::parse),
         slice: row.try_get::<i32, _>("slice")?.unsigned_abs(),
         is_linked: row.try_get("is_linked")?,
         earlier: earlier(row.try_get("earlier")?),

@@ -167,7 +167,7 @@ pub(crate) async fn heartbeat(
         incarnation: row.try_get("incarnation")?,
         timers_due: row.try_get("timers_due")?,
         deadlines_due: row.try_get("deadlines_due")?,
-        overrides: row.try_get("tunings")?,
+        overrides: row.try_get("overrides")?,
         configs: row.try_get("configs")?,
         now,
         heard: Instant::now(),

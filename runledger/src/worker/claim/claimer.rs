@@ -302,8 +302,8 @@ impl Claimer {
 
     pub(crate) fn slot(&self, run: &Claimed, token: Uuid) -> Slot {
         let slot = self.executor.in_flight.add(Fence { run_id: run.run_id, token });
-        if run.undoing.is_some() {
-            slot.stop_signal.begin_undo();
+        if run.compensating.is_some() {
+            slot.stop_signal.begin_compensation();
         }
         if run.pause_requested {
             self.executor.in_flight.stop(run.run_id, StopOrder::Pause);

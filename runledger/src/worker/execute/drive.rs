@@ -20,7 +20,7 @@ use crate::engine::attempt::Attempt;
 use crate::engine::attempt::clock::Clock;
 use crate::engine::attempt::stop::{PollVerdict, StopReason, Wait};
 use crate::engine::step::bounded;
-use crate::engine::step::saga::undo_all;
+use crate::engine::step::saga::compensate_all;
 use crate::engine::step::unpolled::check::{
     UNPOLLED_AFTER, UNPOLLED_TRANSACTION_LIMIT, UnpolledSteps, unpolled_for_too_long,
 };
@@ -96,12 +96,15 @@ pub(crate) async fn drive(
 
 /// Polls the compensation of a run until it ends, is suspended, or must stop. A run whose next try
 /// is an hour away then uses no slot.
-pub(crate) async fn drive_undo(executor: &Executor, attempt: &Arc<Attempt>) -> Result<(), AttemptEnd> {
-    let mut undo = Box::pin(undo_all(attempt));
+pub(crate) async fn drive_compensations(
+    executor: &Executor,
+    attempt: &Arc<Attempt>,
+) -> Result<(), AttemptEnd> {
+    let mut compensation = Box::pin(compensate_all(attempt));
     let mut residency_grace = Grace::default();
     std::future::poll_fn(|cx| {
         attempt.polled_by(cx.waker());
-        if undo.as_mut().poll(cx).is_ready() {
+        if compensation.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
         match attempt.rest(&UnpolledSteps::default()) {

@@ -9,7 +9,7 @@ use futures_util::task::AtomicWaker;
 use sqlx::PgConnection;
 use tokio::sync::{Mutex, Semaphore};
 
-use super::drive::{drive, drive_undo};
+use super::drive::{drive, drive_compensations};
 use super::writer::refused;
 use crate::connection::code_context::CodeContext;
 use crate::connection::db::Db;
@@ -119,11 +119,11 @@ impl Executor {
         let is_unreadable = unreadable.is_some();
         let end = if let Some(failure) = unreadable {
             AttemptEnd::Outcome(Outcome::Diverged(failure))
-        } else if let Some(state) = claimed.undoing {
+        } else if let Some(state) = claimed.compensating {
             tokio::select! {
                 biased;
                 end = wait_for_stop(&slot.stop_signal) => end,
-                end = Box::pin(self.undo(&attempt, state)) => end,
+                end = Box::pin(self.compensate(&attempt, state)) => end,
             }
         } else if claimed.cancel_requested {
             AttemptEnd::Outcome(cancelled())
@@ -189,7 +189,7 @@ impl Executor {
             wakeups: Arc::clone(&slot.stop_signal.wakeups),
             looking: tokio::sync::Mutex::default(),
             driver: AtomicWaker::new(),
-            mode: if claimed.undoing.is_some() { Mode::Undo } else { Mode::Work },
+            mode: if claimed.compensating.is_some() { Mode::Compensate } else { Mode::Work },
             marking: tokio::sync::Mutex::default(),
             #[cfg(feature = "logs")]
             logs: self.logs.clone(),
@@ -242,9 +242,9 @@ impl Executor {
 
     /// Compensates the steps of the run, the last first, and ends it with the outcome decided
     /// before.
-    async fn undo(&self, attempt: &Arc<Attempt>, state: RunState) -> AttemptEnd {
+    async fn compensate(&self, attempt: &Arc<Attempt>, state: RunState) -> AttemptEnd {
         self.liveness.guard().await;
-        match Box::pin(drive_undo(self, attempt)).await {
+        match Box::pin(drive_compensations(self, attempt)).await {
             // A run with a failed compensation would be claimed again at once, for ever. A person
             // decides.
             Err(AttemptEnd::Outcome(Outcome::Failed(refused, _))) => {
@@ -425,9 +425,9 @@ pub(crate) fn end_of(stop: StopReason) -> AttemptEnd {
         StopReason::Refused(failure) => AttemptEnd::Outcome(Outcome::Failed(failure, Retry::Never)),
         StopReason::Cancelled => AttemptEnd::Outcome(cancelled()),
         StopReason::FailedOver => AttemptEnd::Outcome(Outcome::Released),
-        StopReason::UndoFailed(failure) | StopReason::Sealed(failure) | StopReason::Unpolled(failure) => {
-            AttemptEnd::Outcome(Outcome::Diverged(failure))
-        }
+        StopReason::CompensationFailed(failure)
+        | StopReason::Sealed(failure)
+        | StopReason::Unpolled(failure) => AttemptEnd::Outcome(Outcome::Diverged(failure)),
         StopReason::Continued { input: Some(input), delay } => AttemptEnd::Anew(input, delay),
         StopReason::Continued { input: None, delay } => AttemptEnd::Outcome(Outcome::Continued(delay)),
     }

@@ -37,7 +37,9 @@ impl Executor {
             _ => false,
         };
         let what = match is_open {
-            true => self.ending_of(&run.claimed).await.map_or(What::Lost, |end| end.unwrap_or(What::Undoing)),
+            true => {
+                self.ending_of(&run.claimed).await.map_or(What::Lost, |end| end.unwrap_or(What::Compensating))
+            }
             false => decided,
         };
         self.tell(run, what).await;

@@ -475,7 +475,7 @@ async fn a_step_that_is_recorded_while_its_run_is_cancelled_is_undone_or_not_rec
         holds: |end| {
             let is_recorded = end.said[0].held == Some(true);
             let place = if is_recorded { "ready" } else { "outcome" };
-            expect(end.place(0) == place && end.said[1].held == Some(true), "nobody undoes it", end)
+            expect(end.place(0) == place && end.said[1].held == Some(true), "nobody compensates it", end)
         },
     };
     let unlocked = Wrong::Transactions(&[&[CheckpointToUndo, Commit], &[Settle(0, 0, IsCancelled), Commit]]);

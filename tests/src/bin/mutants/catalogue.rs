@@ -243,8 +243,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "weight-is-lost",
         edits: &[Edit {
             file: "runledger/src/store/sql/graph/release.sql",
-            old: "weight = pending.weight + gain.weight",
-            new: "weight = pending.weight",
+            old: "weight = graph_counter.weight + gain.weight",
+            new: "weight = graph_counter.weight",
         }],
         tests: &["families::a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_killed"],
     },
@@ -347,11 +347,11 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        name: "undone-in-the-order-of-the-steps",
+        name: "compensated-in-the-order-of-the-steps",
         edits: &[Edit {
             file: "runledger/src/model/replay.rs",
-            old: "self.undos.iter().rev().filter(",
-            new: "self.undos.iter().filter(",
+            old: "self.compensations.iter().rev().filter(",
+            new: "self.compensations.iter().filter(",
         }],
         tests: &["workflows::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
     },
@@ -397,7 +397,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "gate-is-decided-before-it-is-open",
         edits: &[Edit {
             file: "runledger/src/store/sql/graph/gate_decide.sql",
-            old: "        and not exists (select from runledger.pending where pending.run_id = $1 and pending.remaining > 0)\n",
+            old: "        and not exists (select from runledger.graph_counter where graph_counter.run_id = $1 and graph_counter.remaining > 0)\n",
             new: "",
         }],
         tests: &[
@@ -463,11 +463,11 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["it::transactional::a_deadlock_runs_the_body_again_in_a_fresh_transaction"],
     },
     Mutant {
-        name: "nothing-is-undone",
+        name: "nothing-is-compensated",
         edits: &[Edit {
             file: "runledger/src/store/sql/settle/settle.sql",
-            old: "runledger.is_to_undo(held.run_id) as is_to_undo",
-            new: "false as is_to_undo",
+            old: "runledger.needs_compensation(held.run_id) as needs_compensation",
+            new: "false as needs_compensation",
         }],
         tests: &["workflows::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
     },

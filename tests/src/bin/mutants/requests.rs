@@ -63,16 +63,16 @@ pub const REQUESTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        name: "undo-obeys-a-late-cancel",
+        name: "compensation-obeys-a-late-cancel",
         edits: &[
             Edit {
                 file: "runledger/src/worker/in_flight.rs",
-                old: "if order == StopOrder::Cancel && present.is_undoing",
-                new: "if false && present.is_undoing",
+                old: "if order == StopOrder::Cancel && present.is_compensating",
+                new: "if false && present.is_compensating",
             },
             Edit {
                 file: "runledger/src/store/sql/worker/asked_of.sql",
-                old: "        and not exists (select from runledger.undo where undo.run_id = $1) as cancel",
+                old: "        and not exists (select from runledger.compensation where compensation.run_id = $1) as cancel",
                 new: "        as cancel",
             },
         ],
@@ -84,8 +84,8 @@ pub const REQUESTS: &[Mutant] = &[
         name: "cancelled-stays-queued",
         edits: &[Edit {
             file: "runledger/src/store/sql/stop/cancel_take.sql",
-            old: "    delete from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n    returning run_id, attempt, crashes, claims\n",
-            new: "    select run_id, attempt, crashes, claims\n    from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n",
+            old: "    delete from runledger.ready\n    where run_id = $1 and not exists (select from compensation)\n    returning run_id, attempt, crashes, claims\n",
+            new: "    select run_id, attempt, crashes, claims\n    from runledger.ready\n    where run_id = $1 and not exists (select from compensation)\n",
         }],
         tests: &["endings::a_run_that_was_cancelled_in_its_queue_is_not_claimed"],
     },

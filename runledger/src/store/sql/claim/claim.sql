@@ -4,7 +4,8 @@
 -- out:   run_id, job, tenant, queue, parent_id, is_node, is_linked (created from another run),
 --        input, given (outcomes of a node's dependencies), slice (how often continued as new),
 --        options, priority, ready_at, attempt, crashes, claims, claimed_at, cancel_requested,
---        pause_requested, steps, undoing (the state after compensation), step_failures, earlier
+--        pause_requested, steps, compensating (the state after compensation), step_failures,
+--        earlier
 -- locks: the claimed rows of `ready` and no others, skipping rows that others have locked. The lock
 --        is inside the lane's scan, which is lazy
 -- index: ready_lane, from the cursor of each lane: the scan never reads entries before the cursor,

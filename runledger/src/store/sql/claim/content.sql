@@ -2,10 +2,11 @@
 -- in:    $1 run, $2 token
 -- out:   run_id, job, tenant, queue, parent_id, is_node, is_linked, input, given, slice, options,
 --        priority, ready_at (the instant of the claim), attempt, crashes, claims, claimed_at,
---        cancel_requested, pause_requested, steps, undoing, step_failures, earlier; as in
+--        cancel_requested, pause_requested, steps, compensating, step_failures, earlier; as in
 --        claim.sql. No row if the lease is lost
 -- locks: none
--- index: lease_pkey, run_pkey, continuation_pkey, step_pkey, undo_pkey, cancel_pkey, pause_pkey
+-- index: lease_pkey, run_pkey, continuation_pkey, step_pkey, compensation_pkey, cancel_pkey,
+--        pause_pkey
 --
 -- The statement ends with parts/claimed.sql.
 with taken as (

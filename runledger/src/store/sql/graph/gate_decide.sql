@@ -4,8 +4,8 @@
 --        the link expires, $8 its epoch (both null otherwise)
 -- out:   decided, late, revoked, told (notifications); one row
 -- locks: its row of `waiting` (deleted). Before it, lock_runs.sql locks the run, then
---        lock_pending.sql the counters that its end changes
--- index: waiting_pkey, run_pkey, pending_pkey, watch_pkey, link_epoch_pkey
+--        lock_counters.sql the counters that its end changes
+-- index: waiting_pkey, run_pkey, graph_counter_pkey, completion_watch_pkey, link_epoch_pkey
 --
 -- `decided` is false if the gate is not open, or if the gate or its graph has ended. `late`: the
 -- link has expired. `revoked`: the links of its epoch were revoked.
@@ -29,7 +29,7 @@ taken as (
                 and run.job = 'runledger.gate'
                 and exists (select from runledger.waiting as graph where graph.run_id = run.parent_id offset 0)
         )
-        and not exists (select from runledger.pending where pending.run_id = $1 and pending.remaining > 0)
+        and not exists (select from runledger.graph_counter where graph_counter.run_id = $1 and graph_counter.remaining > 0)
     returning run_id, since
 ),
 ended as (
@@ -38,15 +38,15 @@ ended as (
     from taken
 ),
 noted as (
-    insert into runledger.decision (run_id, decided_by, reason)
+    insert into runledger.gate_decision (run_id, decided_by, reason)
     select run_id, $5, $6
     from taken
 ),
 unwatched as (
-    delete from runledger.watch
+    delete from runledger.completion_watch
     using taken
-    where watch.run_id = taken.run_id
-    returning watch.run_id
+    where completion_watch.run_id = taken.run_id
+    returning completion_watch.run_id
 ),
 told as (
     select runledger.notify('runledger_ended', run_id::text)

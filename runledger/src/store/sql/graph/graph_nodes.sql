@@ -3,7 +3,7 @@
 -- out:   run_id, node, job, state, attempt, needs (how many live dependencies), needed (names of
 --        all dependencies), started_at, finished_at, error, decided_by, reason, decided_at
 -- locks: none
--- index: run_parent, pending_pkey, edge_pkey, decision_pkey, and the primary keys under
+-- index: run_parent, graph_counter_pkey, edge_pkey, gate_decision_pkey, and the primary keys under
 --        runledger.run_state
 with named as (
     select run_id, node
@@ -18,7 +18,7 @@ select
     standing.job,
     standing.state,
     standing.attempt,
-    coalesce((select remaining from runledger.pending where pending.run_id = named.run_id), 0) as needs,
+    coalesce((select remaining from runledger.graph_counter where graph_counter.run_id = named.run_id), 0) as needs,
     array(
         select other.node
         from runledger.edge
@@ -29,10 +29,10 @@ select
     standing.started_at,
     standing.finished_at,
     standing.error::text as error,
-    decision.decided_by,
-    decision.reason,
-    decision.decided_at
+    gate_decision.decided_by,
+    gate_decision.reason,
+    gate_decision.decided_at
 from named
 cross join lateral (select * from runledger.run_state where run_state.run_id = named.run_id offset 0) as standing
-left join lateral (select * from runledger.decision where decision.run_id = named.run_id offset 0) as decision on true
+left join lateral (select * from runledger.gate_decision where gate_decision.run_id = named.run_id offset 0) as gate_decision on true
 order by named.node

@@ -1,23 +1,23 @@
 -- release: counts the ends of nodes, and releases their dependents.
 -- in:    $1 nodes that ended in this transaction; some may depend on others of them
 -- out:   told (notifications); one row
--- locks: rows of `pending`, in the order of their ids: these nodes, their dependents, and the nodes
---        that are cancelled with them; then the rows of the graphs, in that order; then `ready`,
---        `waiting` and `watch`
--- index: run_pkey, outcome_pkey, edge_run, pending_pkey, waiting_pkey, watch_pkey
+-- locks: rows of `graph_counter`, in the order of their ids: these nodes, their dependents, and the
+--        nodes that are cancelled with them; then the rows of the graphs, in that order; then
+--        `ready`, `waiting` and `completion_watch`
+-- index: run_pkey, outcome_pkey, edge_run, graph_counter_pkey, waiting_pkey, completion_watch_pkey
 --
 -- A node whose last dependency ended goes to its queue; a gate opens. A node that can no longer
 -- succeed is cancelled, with its dependents. A graph whose last node ended goes to its queue, to be
 -- concluded. A cancelled graph releases nothing.
 -- If two nodes end at the same time, the second transaction waits for the first at the row of a
 -- shared dependent. It then counts on from there. A transaction that ends an unclaimed node locks
--- the same rows first, with lock_pending.sql.
+-- the same rows first, with lock_counters.sql.
 -- The intermediate sets may have thousands of rows, but the planner expects few and would join them
 -- by nested loops. So this statement groups their union by id, or tests membership with
 -- `(id in (…)) is true`. The planner cannot turn that test into a join, and answers it with a hash
 -- table.
--- A dependent without a row of `pending` has ended, and so have its own dependents, so the walk
--- stops there.
+-- A dependent without a row of `graph_counter` has ended, and so have its own dependents, so the
+-- walk stops there.
 -- The delete from `waiting` may have waited for pin.sql, whose write is not in this statement's
 -- snapshot. So the statement reads the job after it has locked the row.
 with recursive ended as (
@@ -31,12 +31,12 @@ doomed as (
     select edge.dependant_id as run_id, ended.graph_id, ended.node as cause, ended.state as cause_state
     from ended
     cross join lateral (select dependant_id from runledger.edge where edge.run_id = ended.run_id and not on_terminal offset 0) as edge
-    where ended.state <> 'completed' and exists (select from runledger.pending where pending.run_id = edge.dependant_id offset 0)
+    where ended.state <> 'completed' and exists (select from runledger.graph_counter where graph_counter.run_id = edge.dependant_id offset 0)
     union
     select edge.dependant_id, doomed.graph_id, doomed.cause, doomed.cause_state
     from doomed
     cross join lateral (select dependant_id from runledger.edge where edge.run_id = doomed.run_id and not on_terminal offset 0) as edge
-    where exists (select from runledger.pending where pending.run_id = edge.dependant_id offset 0)
+    where exists (select from runledger.graph_counter where graph_counter.run_id = edge.dependant_id offset 0)
 ),
 reached as (
     select run_id, graph_id, null as cause, null as cause_state from ended
@@ -50,7 +50,7 @@ needing as (
 ),
 locked as (
     select run_id, weight
-    from runledger.pending
+    from runledger.graph_counter
     where run_id = any (array(select run_id from reached union select dependant_id from needing))
     order by run_id
     for update
@@ -67,7 +67,7 @@ finished as (
     ) as met
     where graph_id is not null and (cause is null or weight is not null)
 ),
-hopeless as (
+unreachable as (
     select run_id, cause, cause_state
     from finished
     where cause is not null
@@ -97,11 +97,11 @@ gain as (
     group by dependant_id
 ),
 counted as (
-    update runledger.pending
-    set remaining = pending.remaining - gain.n_ended, weight = pending.weight + gain.weight
+    update runledger.graph_counter
+    set remaining = graph_counter.remaining - gain.n_ended, weight = graph_counter.weight + gain.weight
     from gain
-    where pending.run_id = gain.run_id
-    returning pending.run_id, pending.remaining
+    where graph_counter.run_id = gain.run_id
+    returning graph_counter.run_id, graph_counter.remaining
 ),
 reported as (
     select graph_id as run_id, pg_catalog.sum(weight)::integer as weight
@@ -111,7 +111,7 @@ reported as (
 ),
 locked_graph as (
     select run_id, remaining
-    from runledger.pending
+    from runledger.graph_counter
     where run_id = any (array(select run_id from reported))
     order by run_id
     for update
@@ -127,13 +127,13 @@ graph as (
     having pg_catalog.count(remaining) = 1
 ),
 heard as (
-    update runledger.pending
+    update runledger.graph_counter
     set remaining = graph.remaining
     from graph
-    where pending.run_id = graph.run_id and graph.remaining > 0
+    where graph_counter.run_id = graph.run_id and graph.remaining > 0
 ),
 forgotten as (
-    delete from runledger.pending
+    delete from runledger.graph_counter
     where run_id = any (array(select run_id from finished union all select run_id from graph where remaining = 0))
 ),
 due as (
@@ -180,19 +180,19 @@ queued as (
 ),
 abandoned as (
     delete from runledger.waiting
-    where run_id = any (array(select run_id from hopeless))
+    where run_id = any (array(select run_id from unreachable))
 ),
 cancelled as (
     insert into runledger.outcome (run_id, state, error, attempt)
     select
         run_id, 'cancelled',
-        runledger.hopeless(cause, cause_state),
+        runledger.unreachable(cause, cause_state),
         0
-    from hopeless
+    from unreachable
 ),
 unwatched as (
-    delete from runledger.watch
-    where run_id = any (array(select run_id from hopeless))
+    delete from runledger.completion_watch
+    where run_id = any (array(select run_id from unreachable))
     returning run_id
 ),
 told as (

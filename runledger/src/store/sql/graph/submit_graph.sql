@@ -14,8 +14,8 @@
 --        The arrays of nodes have one length; an array may be empty if all its values are null
 -- out:   created (the graph is new), isolation (of the transaction), told (notifications); one row
 -- locks: none for a graph, but an equal key waits for the other transaction; for an addition the
---        graph's row of `pending`
--- index: run_pkey, pending_pkey
+--        graph's row of `graph_counter`
+-- index: run_pkey, graph_counter_pkey
 --
 -- A node without live dependencies goes to its queue, and a node with some waits. A node that
 -- cannot succeed any more is cancelled. An addition runs in the transaction of append_lock.sql.
@@ -68,7 +68,7 @@ wired as (
     cross join unnest($22::uuid[], $23::uuid[], $24::boolean[], $25::text[]) as edge (dependant_id, run_id, on_terminal, parameters)
 ),
 counted as (
-    insert into runledger.pending (run_id, remaining, weight)
+    insert into runledger.graph_counter (run_id, remaining, weight)
     select run_id, pg_catalog.cardinality($9::uuid[]), 1
     from made
     union all
@@ -77,8 +77,8 @@ counted as (
     where needs > 0
 ),
 grown as (
-    update runledger.pending
-    set remaining = pending.remaining + (select pg_catalog.count(*) from node where cause is null)::integer
+    update runledger.graph_counter
+    set remaining = graph_counter.remaining + (select pg_catalog.count(*) from node where cause is null)::integer
     where run_id = $1 and $2::text is null
 ),
 added as (
@@ -93,7 +93,7 @@ parked as (
 ),
 cancelled as (
     insert into runledger.outcome (run_id, state, error, attempt)
-    select run_id, 'cancelled', runledger.hopeless(cause, cause_state), 0
+    select run_id, 'cancelled', runledger.unreachable(cause, cause_state), 0
     from node
     where cause is not null
 ),

@@ -71,12 +71,12 @@ from (
     from runledger.pause
     where run_id = $1
     union all
-    select 7, since, 'undo_began', null, null, null, null
-    from runledger.undo
+    select 7, since, 'compensation_started', null, null, null, null
+    from runledger.compensation
     where run_id = $1
     union all
     select 8, decided_at, 'decided', null, null, null, decided_by
-    from runledger.decision
+    from runledger.gate_decision
     where run_id = $1
     union all
     select 9, since, state, null, null, null, reason

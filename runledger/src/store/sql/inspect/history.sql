@@ -12,9 +12,9 @@ select
     run_state.attempt,
     coalesce(continuation.input, run.input)::text as input,
     -- As in parts/claimed.sql.
-    case when run.node is not null and continuation.input is null then runledger.given(run.run_id) end::text as given,
+    case when run.node is not null and continuation.input is null then runledger.dependency_outcomes(run.run_id) end::text as given,
     (
-        select pg_catalog.json_agg(pg_catalog.json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
+        select pg_catalog.json_agg(pg_catalog.json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.compensation))::text
         from runledger.step
         where step.run_id = $1
     ) as steps

@@ -3,13 +3,13 @@
 -- in:    $1 the last run of the previous page, $2 how many, $3 whether to read the content of
 --        input, given and steps
 -- out:   run_id, job (null if the run is gone), tenant, graph_id (of a node), input, given
---        (outcomes of a node's dependencies), attempt (attempts spent), steps, undoing, fed
+--        (outcomes of a node's dependencies), attempt (attempts spent), steps, compensating, fed
 -- locks: none
--- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey,
+-- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, compensation_pkey,
 --        continuation_pkey, edge_pkey
 --
--- `undoing`: the run compensates, so its code does not run any more. `fed` is set for a graph, for
--- a gate and for a node that waits for others: the parameters that other nodes provide.
+-- `compensating`: the run compensates, so its code does not run any more. `fed` is set for a graph,
+-- for a gate and for a node that waits for others: the parameters that other nodes provide.
 with page as (
     (select run_id, attempt, false as is_counted from runledger.ready where run_id > $1 order by run_id limit $2)
     union all
@@ -35,20 +35,20 @@ select
     case when run.node is not null then run.parent_id end as graph_id,
     case when $3 then coalesce(continuation.input, run.input) end::text as input,
     -- As in parts/claimed.sql.
-    case when $3 and run.node is not null and not page.is_counted and continuation.input is null then runledger.given(run.run_id) end::text as given,
+    case when $3 and run.node is not null and not page.is_counted and continuation.input is null then runledger.dependency_outcomes(run.run_id) end::text as given,
     page.attempt,
     (
         select pg_catalog.json_agg(
             pg_catalog.json_build_array(
                 step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen,
                 -- As in parts/claimed.sql.
-                case when step.claims > 0 or not exists (select from runledger.undo where undo.run_id = page.run_id) then step.undo end
+                case when step.claims > 0 or not exists (select from runledger.compensation where compensation.run_id = page.run_id) then step.compensation end
             )
         )::text
         from runledger.step
         where step.run_id = page.run_id and $3
     ) as steps,
-    exists (select from runledger.undo where undo.run_id = page.run_id offset 0) as undoing,
+    exists (select from runledger.compensation where compensation.run_id = page.run_id offset 0) as compensating,
     case
         when page.is_counted then array(
             select parameter

@@ -4,7 +4,7 @@
 --        to return
 -- out:   looked_at (runs read), last_created_at, last_run_id, run_id, job, tenant, queue, priority,
 --        idempotency_key, parent_id, origin_id, created_at, state, attempt, crashes, cause,
---        ready_at, worker_id, started_at, finished_at, error, undoing, pause_reason,
+--        ready_at, worker_id, started_at, finished_at, error, compensating, pause_reason,
 --        awaited_signals, metadata; the latest first, or one row without a run
 -- locks: none
 -- index: run_listed, from one tenant to the next; then run_pkey, and the primary keys under
@@ -45,7 +45,7 @@ looked_at as materialized (
 wanted as (
     select
         run.run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, run.created_at, state, attempt, crashes, cause, ready_at, worker_id,
-        started_at, finished_at, error::text as error, undoing, pause_reason,
+        started_at, finished_at, error::text as error, compensating, pause_reason,
         array(
             select name
             from (select wait_signals from runledger.waiting where waiting.run_id = run.run_id offset 0) as waiting

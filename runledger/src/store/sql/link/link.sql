@@ -59,12 +59,12 @@ created as (
     select * from below
 ),
 kept as (
-    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, undo, claims, recorded_at)
+    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, compensation, claims, recorded_at)
     select
         created.run_id, step.key, step.ordinal, step.fingerprint, coalesce(kept.output::json, step.output),
         coalesce(kept.error::json, step.error), step.seen_len,
-        pg_catalog.translate(kept.seen, '[]', '{}')::bigint[], coalesce(kept.undo::json, step.undo), 0, step.recorded_at
-    from unnest($5::uuid[], $6::text[], $7::text[], $8::text[], $11::text[], $16::text[]) as kept (run_id, key, output, seen, error, undo)
+        pg_catalog.translate(kept.seen, '[]', '{}')::bigint[], coalesce(kept.compensation::json, step.compensation), 0, step.recorded_at
+    from unnest($5::uuid[], $6::text[], $7::text[], $8::text[], $11::text[], $16::text[]) as kept (run_id, key, output, seen, error, compensation)
     join created using (run_id)
     cross join lateral (select * from runledger.step where step.run_id = created.origin_id and step.key = kept.key offset 0) as step
 ),

@@ -9,7 +9,7 @@ select
     run.input::text as input,
     (select input::text from runledger.continuation where continuation.run_id = run.run_id) as continued,
     (
-        select pg_catalog.json_agg(pg_catalog.json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
+        select pg_catalog.json_agg(pg_catalog.json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.compensation))::text
         from runledger.step
         where step.run_id = run.run_id
     ) as steps,

@@ -2,11 +2,11 @@
 --          that a claim returns.
 -- in:    $1 run ids
 -- out:   run_id, parent_id, slice (how often continued as new), parent_slice, state, steps (null:
---        none), is_undone (compensates, or has compensated), is_sealed, in_graph (a graph or a
+--        none), is_compensated (compensates, or has compensated), is_sealed, in_graph (a graph or a
 --        node), has_active_key; the runs that exist
 -- locks: none
--- index: run_pkey, step_pkey, undo_pkey, signal_pkey, progress_pkey, continuation_pkey, and the
---        primary keys under runledger.run_state
+-- index: run_pkey, step_pkey, compensation_pkey, signal_pkey, progress_pkey, continuation_pkey, and
+--        the primary keys under runledger.run_state
 --
 -- `steps` has an output only if its length is that of a run id. It has `true` for a compensation,
 -- and only for steps that the run executed itself.
@@ -20,13 +20,13 @@ select
             pg_catalog.json_build_array(
                 step.key, step.ordinal, step.fingerprint,
                 case when pg_catalog.octet_length(step.output::text) = 38 then step.output end,
-                step.error, step.seen_len, step.seen, case when step.undo is not null and step.claims > 0 then 'true'::json end
+                step.error, step.seen_len, step.seen, case when step.compensation is not null and step.claims > 0 then 'true'::json end
             )
         )::text
         from runledger.step
         where step.run_id = origin.run_id
     ) as steps,
-    exists (select from runledger.undo where undo.run_id = origin.run_id offset 0) as is_undone,
+    exists (select from runledger.compensation where compensation.run_id = origin.run_id offset 0) as is_compensated,
     exists (
         select
         from (
@@ -36,7 +36,7 @@ select
             union all
             select coalesce(output, error) from runledger.step where step.run_id = origin.run_id
             union all
-            select undo from runledger.step where step.run_id = origin.run_id
+            select compensation from runledger.step where step.run_id = origin.run_id
             union all
             select payload from runledger.signal where signal.run_id = origin.run_id
             union all

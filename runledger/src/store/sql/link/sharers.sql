@@ -1,8 +1,8 @@
 -- sharers: lists the other runs that have a recorded step which this run was given: the run that
 --          executed it, and the runs that were created with a copy.
 -- in:    $1 run, $2 key
--- out:   run_id, is_before (a direct or indirect origin of this run), has_ended, is_undone (has
---        compensated the step), has_forgotten
+-- out:   run_id, is_before (a direct or indirect origin of this run), has_ended, is_compensated
+--        (has compensated the step), has_forgotten
 -- locks: none
 -- index: run_pkey, run_origin, step_pkey, outcome_pkey, continuation_pkey
 --
@@ -64,7 +64,7 @@ select
     exists (select from line where line.run_id = sharing.run_id) as is_before,
     exists (select from runledger.outcome where outcome.run_id = sharing.run_id offset 0) as has_ended,
     not has_forgotten
-        and exists (select from runledger.step where step.run_id = sharing.run_id and step.key = 'undo[' || $2 || ']' offset 0) as is_undone,
+        and exists (select from runledger.step where step.run_id = sharing.run_id and step.key = 'compensate[' || $2 || ']' offset 0) as is_compensated,
     has_forgotten
 from sharing
 where run_id <> $1

@@ -9,7 +9,7 @@
 select
     lease.run_id, lease.token, lease.attempt, lease.crashes, run.parent_id, run.is_node,
     exists (select from runledger.cancel where cancel.run_id = lease.run_id)
-        and not exists (select from runledger.undo where undo.run_id = lease.run_id) as cancel_requested,
+        and not exists (select from runledger.compensation where compensation.run_id = lease.run_id) as cancel_requested,
     coalesce(holder.died_why = 'stopped', false) as has_stopped,
     coalesce(
         holder.trial,

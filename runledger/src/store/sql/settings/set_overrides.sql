@@ -3,15 +3,15 @@
 --        (null: enabled), $4 attempts, $5 time limits, $6 first delays and $7 largest delays, in
 --        milliseconds; arrays of one length
 -- out:   changed; one row: the number of jobs whose override changed
--- locks: the rows of `tuning` that change, in the order of the jobs
--- index: tuning_pkey
+-- locks: the rows of `job_override` that change, in the order of the jobs
+-- index: job_override_pkey
 with gone as (
-    delete from runledger.tuning
+    delete from runledger.job_override
     where $1 and job <> all ($2::text[])
     returning job
 ),
 said as (
-    insert into runledger.tuning as known (job, disabled, max_attempts, timeout_ms, backoff_first_ms, backoff_cap_ms)
+    insert into runledger.job_override as known (job, disabled, max_attempts, timeout_ms, backoff_first_ms, backoff_cap_ms)
     select job, disabled, max_attempts, timeout_ms, backoff_first_ms, backoff_cap_ms
     from unnest($2::text[], $3::text[], $4::integer[], $5::bigint[], $6::bigint[], $7::bigint[])
         as item (job, disabled, max_attempts, timeout_ms, backoff_first_ms, backoff_cap_ms)

@@ -3,13 +3,13 @@
 -- in:    $1 graph
 -- out:   run_id; one row under repeatable read or serializable, if the graph has not changed since
 --        the snapshot
--- locks: its row of `pending`, which every addition writes; a serialization failure if it was
+-- locks: its row of `graph_counter`, which every addition writes; a serialization failure if it was
 --        written since the snapshot
--- index: pending_pkey
+-- index: graph_counter_pkey
 --
 -- Runs after release.sql in the transaction of a body. No other transaction can have an old
 -- snapshot.
 select run_id
-from runledger.pending
+from runledger.graph_counter
 where run_id = $1 and pg_catalog.current_setting('transaction_isolation') in ('repeatable read', 'serializable')
 for update

@@ -8,8 +8,8 @@
 --        checkpoint.sql); the items whose fence holds
 -- locks: the leases and requests to pause (deleted). Before it, lock_runs.sql locks the parents of
 --        these runs, and lock_lease.sql the leases of workflows that fail or are cancelled
--- index: lease_pkey, run_pkey, run_parent, outcome_pkey, watch_pkey, cancel_pkey, pause_pkey,
---        undo_pkey, step_undo, step_pkey
+-- index: lease_pkey, run_pkey, run_parent, outcome_pkey, completion_watch_pkey, cancel_pkey,
+--        pause_pkey, compensation_pkey, step_compensation, step_pkey
 --
 -- A run that fails or is cancelled goes back to its queue if steps must be compensated. Once none
 -- are left, it ends with the first verdict and the attempt of that verdict. The end also stores the
@@ -42,11 +42,11 @@ held as (
 failing as (
     select
         held.run_id, held.attempt, held.crashes, held.claims, held.worker_id, held.claimed_at,
-        coalesce(undo.state, held.state) as state,
+        coalesce(compensation.state, held.state) as state,
         case
             when held.cause = 'refused' then held.error::json
             else coalesce(
-                undo.error,
+                compensation.error,
                 (
                     select pg_catalog.jsonb_set(held.error::jsonb, '{message}', pg_catalog.to_jsonb((held.error::json ->> 'message'::text) || ': ' || cancel.reason))::json
                     from runledger.cancel
@@ -55,9 +55,9 @@ failing as (
                 held.error::json
             )
         end as error,
-        runledger.is_to_undo(held.run_id) as is_to_undo
+        runledger.needs_compensation(held.run_id) as needs_compensation
     from held
-    left join lateral (select state, error from runledger.undo where undo.run_id = held.run_id offset 0) as undo on true
+    left join lateral (select state, error from runledger.compensation where compensation.run_id = held.run_id offset 0) as compensation on true
     where held.state in ('failed', 'cancelled')
 ),
 ended as (
@@ -68,35 +68,35 @@ ended as (
     union all
     select run_id, state, null, error, attempt, worker_id, claimed_at
     from failing
-    where not is_to_undo
+    where not needs_compensation
 ),
-undoing as (
-    insert into runledger.undo (run_id, state, error)
+compensating as (
+    insert into runledger.compensation (run_id, state, error)
     select run_id, state, error
     from failing
-    where is_to_undo
+    where needs_compensation
     on conflict (run_id) do nothing
 ),
 uncancelled as (
     delete from runledger.cancel
-    where run_id = any (array(select run_id from failing where is_to_undo))
+    where run_id = any (array(select run_id from failing where needs_compensation))
 ),
 left_below as (
     insert into runledger.cancel (run_id, reason)
     select run_id, case state when 'failed' then 'a run above it has failed' end
     from failing
-    where not is_to_undo
+    where not needs_compensation
         and exists (select from runledger.run as child where child.parent_id = failing.run_id offset 0)
     on conflict (run_id) do nothing
 ),
 to_undo as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        failing.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'undoing',
+        failing.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'compensating',
         greatest(failing.attempt - 1, 0), failing.crashes, failing.claims
     from failing
     cross join lateral (select * from runledger.run where run_id = failing.run_id offset 0) as run
-    where failing.is_to_undo
+    where failing.needs_compensation
 ),
 granted as (
     delete from runledger.pause
@@ -133,12 +133,12 @@ tried as (
     on conflict do nothing
 ),
 unwatched as (
-    delete from runledger.watch
+    delete from runledger.completion_watch
     where run_id = any (
         array(
             select run_id from held where state in ('completed', 'blocked')
             union all
-            select run_id from failing where not is_to_undo
+            select run_id from failing where not needs_compensation
         )
     )
     returning run_id

@@ -4,7 +4,7 @@
 -- out:   held, told (notifications); one row: `held` has the positions, from 1, of the items whose
 --        fence holds
 -- locks: the leases (deleted). Before it, lock_runs.sql locks the parents of these runs, if any
--- index: lease_pkey, watch_pkey
+-- index: lease_pkey, completion_watch_pkey
 with held as (
     delete from runledger.lease
     using (
@@ -21,7 +21,7 @@ ended as (
     from held
 ),
 unwatched as (
-    delete from runledger.watch
+    delete from runledger.completion_watch
     where run_id = any (array(select run_id from held))
     returning run_id
 ),

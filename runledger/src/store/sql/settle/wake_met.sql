@@ -3,9 +3,9 @@
 -- in:    $1 runs
 -- out:   told (notifications); always one row, because PostgreSQL does not evaluate the
 --        notifications for a result without rows
--- locks: their rows of `waiting` and `watch` (deleted); lock_runs.sql has locked the runs, so this
---        statement sees what other transactions brought
--- index: waiting_pkey, outcome_pkey, signal_left, run_pkey, lease_pkey, watch_pkey
+-- locks: their rows of `waiting` and `completion_watch` (deleted); lock_runs.sql has locked the
+--        runs, so this statement sees what other transactions brought
+-- index: waiting_pkey, outcome_pkey, signal_left, run_pkey, lease_pkey, completion_watch_pkey
 with woken as (
     delete from runledger.waiting
     where waiting.run_id = any ($1::uuid[])
@@ -54,10 +54,10 @@ nudged as (
     where exists (select from runledger.lease where lease.run_id = parent.run_id offset 0)
 ),
 unwatched as (
-    delete from runledger.watch
-    where watch.run_id = any ($1::uuid[])
-        and exists (select from runledger.outcome where outcome.run_id = watch.run_id offset 0)
-    returning watch.run_id
+    delete from runledger.completion_watch
+    where completion_watch.run_id = any ($1::uuid[])
+        and exists (select from runledger.outcome where outcome.run_id = completion_watch.run_id offset 0)
+    returning completion_watch.run_id
 ),
 announced as (
     select runledger.notify('runledger_ended', run_id::text)

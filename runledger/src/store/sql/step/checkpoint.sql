@@ -18,7 +18,7 @@
 with held as (
     select item.*, lease.claims
     from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[], $10::text[])
-        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, undo, position)
+        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, compensation, position)
     cross join lateral (
         select claims
         from runledger.lease
@@ -30,10 +30,10 @@ with held as (
         or pg_catalog.current_setting('runledger.body', true) = $11 and pg_catalog.pg_client_encoding() = 'UTF8'
 ),
 recorded as (
-    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, undo, claims)
+    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, compensation, claims)
     select
         run_id, key, ordinal, fingerprint, output::json, error::json, seen_len,
-        pg_catalog.translate(seen, '[]', '{}')::bigint[], undo::json, claims
+        pg_catalog.translate(seen, '[]', '{}')::bigint[], compensation::json, claims
     from held
     on conflict (run_id, key) do nothing
 )

@@ -5,8 +5,8 @@
 -- out:   is_deaf, state (null: live and not compensating), isolation (of the transaction), number
 --        (null: nothing written), earlier, told (notifications); one row if the run exists
 -- locks: its row of `waiting` (deleted); lock_runs.sql has locked the run
--- index: run_pkey, outcome_pkey, undo_pkey, signal_pkey, signal_key, signal_left, waiting_pkey,
---        lease_pkey
+-- index: run_pkey, outcome_pkey, compensation_pkey, signal_pkey, signal_key, signal_left,
+--        waiting_pkey, lease_pkey
 --
 -- `is_deaf`: a graph, a gate or a map node has no code that could receive a signal. `state` is the
 -- final state, also of a run that still compensates. `earlier` is the payload of an earlier signal
@@ -20,7 +20,7 @@ with target as (
         run.job in ('runledger.graph', 'runledger.gate', 'runledger.map') as is_deaf,
         coalesce(
             (select state from runledger.outcome where outcome.run_id = run.run_id),
-            (select state from runledger.undo where undo.run_id = run.run_id)
+            (select state from runledger.compensation where compensation.run_id = run.run_id)
         ) as state,
         (
             select payload::text

@@ -4,20 +4,20 @@
 -- out:   state (null: live), reason (of the first request), in_graph (a graph or a node), told
 --        (notifications); one row if the run exists
 -- locks: none; lock_runs.sql has locked the run
--- index: run_pkey, outcome_pkey, cancel_pkey, undo_pkey
+-- index: run_pkey, outcome_pkey, cancel_pkey, compensation_pkey
 with asked as (
     insert into runledger.cancel (run_id, reason)
     select run.run_id, $2
     from runledger.run
     where run.run_id = $1
         and not exists (select from runledger.outcome where outcome.run_id = run.run_id)
-        and not exists (select from runledger.undo where undo.run_id = run.run_id)
+        and not exists (select from runledger.compensation where compensation.run_id = run.run_id)
     on conflict (run_id) do nothing
 ),
 told as (
     select runledger.notify('runledger_cancel', $1::text)
     where exists (select from runledger.lease where run_id = $1)
-        and not exists (select from runledger.undo where run_id = $1)
+        and not exists (select from runledger.compensation where run_id = $1)
 )
 select
     outcome.state,

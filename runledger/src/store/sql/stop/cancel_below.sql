@@ -4,7 +4,7 @@
 -- out:   place (of the parent in $1, from 1), run_id, goes_on, is_free, has_children, reason (of
 --        the parent)
 -- locks: none
--- index: run_parent, outcome_pkey, lease_pkey, cancel_pkey, undo_pkey
+-- index: run_parent, outcome_pkey, lease_pkey, cancel_pkey, compensation_pkey
 --
 -- `goes_on`: the child is live, has no cancel request and is not compensating. The outcome of a
 -- compensating run is already decided, and the run may stay blocked or paused until an operator
@@ -15,7 +15,7 @@ select
     above.place, child.run_id,
     not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
         and not exists (select from runledger.cancel where cancel.run_id = child.run_id offset 0)
-        and not exists (select from runledger.undo where undo.run_id = child.run_id offset 0) as goes_on,
+        and not exists (select from runledger.compensation where compensation.run_id = child.run_id offset 0) as goes_on,
     child.is_node and above.has_ended
         and not exists (select from runledger.lease where lease.run_id = child.run_id offset 0) as is_free,
     exists (select from runledger.run where run.parent_id = child.run_id offset 0) as has_children,

@@ -2,7 +2,7 @@
 -- in:    $1 how many, $2 runs to leave out
 -- out:   run_id, reason, is_over (the run has ended or does not exist)
 -- locks: none
--- index: lease_pkey, outcome_pkey, undo_pkey, run_pkey
+-- index: lease_pkey, outcome_pkey, compensation_pkey, run_pkey
 --
 -- Either the run has ended, or it went back to its queue before its worker saw the request. A
 -- request for a compensating run came too late: it counts again once that run has ended.
@@ -14,6 +14,6 @@ where not exists (select from runledger.lease where lease.run_id = cancel.run_id
     and cancel.run_id <> all ($2::uuid[])
     and (
         exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)
-        or not exists (select from runledger.undo where undo.run_id = cancel.run_id offset 0)
+        or not exists (select from runledger.compensation where compensation.run_id = cancel.run_id offset 0)
     )
 limit $1

@@ -4,15 +4,15 @@
 -- in:    $1 nodes, $2 error
 -- out:   taken (run ids), told (notifications); one row
 -- locks: their rows of `ready` and `waiting` (deleted). Before it, lock_runs.sql locks the runs,
---        then lock_pending.sql the counters of their dependents
--- index: run_pkey, run_parent, outcome_pkey, undo_pkey, step_pkey, ready_pkey, waiting_pkey,
---        cancel_pkey, watch_pkey
+--        then lock_counters.sql the counters of their dependents
+-- index: run_pkey, run_parent, outcome_pkey, compensation_pkey, step_pkey, ready_pkey,
+--        waiting_pkey, cancel_pkey, completion_watch_pkey
 with free as (
     select item.run_id
     from pg_catalog.unnest($1::uuid[]) as item (run_id)
     cross join lateral (select parent_id from runledger.run where run.run_id = item.run_id and run.node is not null offset 0) as run
     where exists (select from runledger.outcome where outcome.run_id = run.parent_id offset 0)
-        and not exists (select from runledger.undo where undo.run_id = item.run_id offset 0)
+        and not exists (select from runledger.compensation where compensation.run_id = item.run_id offset 0)
         and not exists (select from runledger.step where step.run_id = item.run_id offset 0)
         and not exists (select from runledger.run as child where child.parent_id = item.run_id offset 0)
 ),
@@ -41,7 +41,7 @@ uncancelled as (
     where run_id = any (array(select run_id from taken))
 ),
 unwatched as (
-    delete from runledger.watch
+    delete from runledger.completion_watch
     where run_id = any (array(select run_id from taken))
     returning run_id
 ),

@@ -3,7 +3,7 @@
 -- in:    $1 run, $2 reason
 -- out:   told (notifications); one row
 -- locks: none
--- index: run_pkey, outcome_pkey, undo_pkey, cancel_pkey, lease_pkey
+-- index: run_pkey, outcome_pkey, compensation_pkey, cancel_pkey, lease_pkey
 --
 -- The worker that holds or claims the run sees the request. Maintenance cancels a run that no
 -- worker claims. If the other transaction is a cancel that starts a compensation, the request comes
@@ -14,7 +14,7 @@ with asked as (
     from runledger.run
     where run.run_id = $1
         and not exists (select from runledger.outcome where outcome.run_id = run.run_id offset 0)
-        and not exists (select from runledger.undo where undo.run_id = run.run_id offset 0)
+        and not exists (select from runledger.compensation where compensation.run_id = run.run_id offset 0)
     on conflict (run_id) do nothing
     returning run_id
 ),

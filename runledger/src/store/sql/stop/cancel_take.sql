@@ -4,29 +4,29 @@
 --        $4 the operator's reason
 -- out:   run_id, ended, told (notifications); one row if the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)
--- index: ready_pkey, waiting_pkey, pending_pkey, watch_pkey, run_parent, undo_pkey, step_undo,
---        outcome_pkey, cancel_pkey
+-- index: ready_pkey, waiting_pkey, graph_counter_pkey, completion_watch_pkey, run_parent,
+--        compensation_pkey, step_compensation, outcome_pkey, cancel_pkey
 --
 -- The cancel request of a run that ends stays until it has no live descendant. The request of a run
 -- that starts to compensate is dropped; the end of the compensation creates a new one.
 -- An operator decides to set $3. The run then ends with its remaining steps uncompensated.
-with undo as (
+with compensation as (
     select state, error
-    from runledger.undo
+    from runledger.compensation
     where run_id = $1
 ),
 unqueued as (
     delete from runledger.ready
-    where run_id = $1 and not exists (select from undo)
+    where run_id = $1 and not exists (select from compensation)
     returning run_id, attempt, crashes, claims
 ),
 unparked as (
     delete from runledger.waiting
-    where run_id = $1 and (($3 and state = 'blocked') or not exists (select from undo))
+    where run_id = $1 and (($3 and state = 'blocked') or not exists (select from compensation))
     returning run_id, attempt, crashes, claims
 ),
 taken as (
-    select taken.*, not exists (select from undo) and runledger.is_to_undo(run_id) as is_to_undo
+    select taken.*, not exists (select from compensation) and runledger.needs_compensation(run_id) as needs_compensation
     from (
         select run_id, attempt, crashes, claims from unqueued
         union all
@@ -35,48 +35,48 @@ taken as (
 ),
 ended as (
     insert into runledger.outcome (run_id, state, error, attempt)
-    select run_id, coalesce((select state from undo), 'cancelled'), coalesce((select error from undo), $2::text::json), attempt
+    select run_id, coalesce((select state from compensation), 'cancelled'), coalesce((select error from compensation), $2::text::json), attempt
     from taken
-    where not is_to_undo
+    where not needs_compensation
 ),
-undoing as (
-    insert into runledger.undo (run_id, state, error)
+compensating as (
+    insert into runledger.compensation (run_id, state, error)
     select run_id, 'cancelled', $2::text::json
     from taken
-    where is_to_undo
+    where needs_compensation
 ),
 to_undo as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select taken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'undoing', taken.attempt, taken.crashes, taken.claims
+    select taken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'compensating', taken.attempt, taken.crashes, taken.claims
     from taken
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = taken.run_id offset 0) as run
-    where taken.is_to_undo
+    where taken.needs_compensation
 ),
 uncounted as (
-    delete from runledger.pending
+    delete from runledger.graph_counter
     using taken
-    where pending.run_id = taken.run_id
+    where graph_counter.run_id = taken.run_id
         and exists (select from runledger.run where run.run_id = taken.run_id and run.graph is not null offset 0)
 ),
 uncancelled as (
     delete from runledger.cancel
     using taken
     where cancel.run_id = taken.run_id
-        and (taken.is_to_undo or not exists (select from runledger.run where parent_id = taken.run_id offset 0))
+        and (taken.needs_compensation or not exists (select from runledger.run where parent_id = taken.run_id offset 0))
 ),
 left_below as (
     insert into runledger.cancel (run_id, reason)
     select run_id, $4::text
     from taken
-    where exists (select from undo)
+    where exists (select from compensation)
         and exists (select from runledger.run as child where child.parent_id = taken.run_id offset 0)
     on conflict (run_id) do nothing
 ),
 unwatched as (
-    delete from runledger.watch
+    delete from runledger.completion_watch
     using taken
-    where watch.run_id = taken.run_id and not taken.is_to_undo
-    returning watch.run_id
+    where completion_watch.run_id = taken.run_id and not taken.needs_compensation
+    returning completion_watch.run_id
 ),
 told as (
     select runledger.notify('runledger_ended', run_id::text)
@@ -84,8 +84,8 @@ told as (
 ),
 woken as (
     select runledger.notify('runledger_ready', '')
-    where exists (select from taken where is_to_undo)
+    where exists (select from taken where needs_compensation)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select run_id, not is_to_undo as ended, (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from woken) as told
+select run_id, not needs_compensation as ended, (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from woken) as told
 from taken

@@ -3,7 +3,7 @@
 -- in:    $1 runs
 -- out:   none
 -- locks: the rows of `deadline` (deleted), skipping rows that others have locked
--- index: run_pkey, deadline_pkey, outcome_pkey, cancel_pkey, undo_pkey
+-- index: run_pkey, deadline_pkey, outcome_pkey, cancel_pkey, compensation_pkey
 with over as (
     select ctid as spot
     from runledger.deadline
@@ -12,7 +12,7 @@ with over as (
             not exists (select from runledger.run where run.run_id = deadline.run_id offset 0)
             or exists (select from runledger.outcome where outcome.run_id = deadline.run_id offset 0)
             or exists (select from runledger.cancel where cancel.run_id = deadline.run_id offset 0)
-            or exists (select from runledger.undo where undo.run_id = deadline.run_id offset 0)
+            or exists (select from runledger.compensation where compensation.run_id = deadline.run_id offset 0)
         )
     for update skip locked
 )

@@ -4,8 +4,8 @@
 -- out:   cancel, pause; one row. A request to cancel a compensating run does not count, as in
 --        heartbeat.sql
 -- locks: none
--- index: cancel_pkey, pause_pkey, undo_pkey
+-- index: cancel_pkey, pause_pkey, compensation_pkey
 select
     exists (select from runledger.cancel where cancel.run_id = $1)
-        and not exists (select from runledger.undo where undo.run_id = $1) as cancel,
+        and not exists (select from runledger.compensation where compensation.run_id = $1) as cancel,
     exists (select from runledger.pause where pause.run_id = $1) as pause

@@ -2,18 +2,18 @@
 -- in:    $1 worker, $2 seconds of silence after which another worker misses its heartbeat
 -- out:   alive, draining, cancels (claimed runs to cancel), cancels_left, pauses (claimed runs to
 --        pause), pauses_left, silent (workers that miss a heartbeat), incarnation (of the server),
---        timers_due, deadlines_due, tunings, configs, last (this worker's previous heartbeat), now;
---        one row
+--        timers_due, deadlines_due, overrides, configs, last (this worker's previous heartbeat),
+--        now; one row
 -- locks: the worker's row
 -- index: worker_pkey, worker_living, lease_pkey, lease_worker, cancel_pkey, outcome_pkey,
---        waiting_wake, deadline_due, undo_pkey, tuning_pkey, config_pkey
+--        waiting_wake, deadline_due, compensation_pkey, job_override_pkey, config_pkey
 --
 -- `alive` is false if this worker was declared dead, or if a failover lost its row. The worker then
 -- stops everything and registers again.
 -- A cancel request for a compensating run comes too late for that run. It is reported again once
 -- the run has ended, for the descendants.
 -- `cancels_left` and `pauses_left`: there are requests for runs that no worker holds. `timers_due`:
--- a wait has reached its limit. `deadlines_due`: a run has passed its deadline. `tunings` changes
+-- a wait has reached its limit. `deadlines_due`: a run has passed its deadline. `overrides` changes
 -- with the overrides of jobs, `configs` with their configurations.
 with me as (
     update runledger.worker
@@ -29,14 +29,14 @@ select
         from runledger.lease
         where lease.worker_id = $1
             and exists (select from runledger.cancel where cancel.run_id = lease.run_id offset 0)
-            and not exists (select from runledger.undo where undo.run_id = lease.run_id offset 0)
+            and not exists (select from runledger.compensation where compensation.run_id = lease.run_id offset 0)
     ) as cancels,
     exists (
         select from runledger.cancel
         where not exists (select from runledger.lease where lease.run_id = cancel.run_id offset 0)
             and (
                 exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)
-                or not exists (select from runledger.undo where undo.run_id = cancel.run_id offset 0)
+                or not exists (select from runledger.compensation where compensation.run_id = cancel.run_id offset 0)
             )
     ) as cancels_left,
     array(
@@ -57,7 +57,7 @@ select
     runledger.server_incarnation() as incarnation,
     exists (select from runledger.waiting where wake_at <= pg_catalog.now()) as timers_due,
     exists (select from runledger.deadline where deadline_at <= pg_catalog.now()) as deadlines_due,
-    coalesce((select pg_catalog.hashtextextended(pg_catalog.string_agg(tuning::text, ' ' order by job), 0)::text from runledger.tuning), '') as tunings,
+    coalesce((select pg_catalog.hashtextextended(pg_catalog.string_agg(job_override::text, ' ' order by job), 0)::text from runledger.job_override), '') as overrides,
     -- Each update changes `xmin`, so the statement need not read large configurations.
     coalesce((select pg_catalog.hashtextextended(pg_catalog.string_agg(pg_catalog.concat_ws(' ', job, version, xmin), ' ' order by job, version), 0)::text from runledger.config), '') as configs,
     -- The value before the update of this statement.

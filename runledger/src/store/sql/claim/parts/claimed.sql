@@ -8,7 +8,7 @@ select
     run.origin_id is not null as is_linked,
     coalesce(continuation.input, run.input)::text as input,
     -- A continuation holds all arguments of its slice, including the outputs of dependencies.
-    case when run.node is not null and continuation.input is null then runledger.given(run.run_id) end::text as given,
+    case when run.node is not null and continuation.input is null then runledger.dependency_outcomes(run.run_id) end::text as given,
     coalesce(continuation.slice, 0) as slice,
     run.options::text as options,
     taken.priority,
@@ -25,13 +25,13 @@ select
                 step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen,
                 -- This run did not execute a step that a fork copied, so a compensation without
                 -- the run's code leaves it out.
-                case when step.claims > 0 or not exists (select from runledger.undo where undo.run_id = taken.run_id) then step.undo end
+                case when step.claims > 0 or not exists (select from runledger.compensation where compensation.run_id = taken.run_id) then step.compensation end
             )
         )::text
         from runledger.step
         where step.run_id = run.run_id
     ) end as steps,
-    case when taken.claims > 0 then (select state from runledger.undo where undo.run_id = taken.run_id) end as undoing,
+    case when taken.claims > 0 then (select state from runledger.compensation where compensation.run_id = taken.run_id) end as compensating,
     case when taken.claims > 0 then (
         select pg_catalog.json_object_agg(failed.step_key, pg_catalog.json_build_array(
                 failed.attempts,

@@ -19,7 +19,7 @@ select
     exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested,
     exists (select from runledger.pause where pause.run_id = run.run_id) as pause_requested,
     null::text as steps,
-    (select state from runledger.undo where undo.run_id = taken.run_id) as undoing,
+    (select state from runledger.compensation where compensation.run_id = taken.run_id) as compensating,
     null::text as step_failures,
     null::bigint[] as earlier
 from taken

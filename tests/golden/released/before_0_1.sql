@@ -1,21 +1,21 @@
--- cancel_ask: notes that a run is to be cancelled, unless it has ended or its end waits for its undo. Whoever claims or holds the run sees it.
+-- cancel_ask: notes that a run is to be cancelled, unless it has ended or its end waits for its compensation. Whoever claims or holds the run sees it.
 -- in:    $1 run, $2 reason
 -- out:   state (null while it goes on), reason (the first that was given), in_graph (whether it is a graph or a node of one), told; one row where the run exists
 -- locks: none; the run is locked before, by lock_runs.sql
--- index: run_pkey, outcome_pkey, cancel_pkey, undo_pkey
+-- index: run_pkey, outcome_pkey, cancel_pkey, compensation_pkey
 with asked as (
     insert into runledger.cancel (run_id, reason)
     select run.run_id, $2
     from runledger.run
     where run.run_id = $1
         and not exists (select from runledger.outcome where outcome.run_id = run.run_id)
-        and not exists (select from runledger.undo where undo.run_id = run.run_id)
+        and not exists (select from runledger.compensation where compensation.run_id = run.run_id)
     on conflict (run_id) do nothing
 ),
 told as (
     select runledger.notify('runledger_cancel', $1::text)
     where exists (select from runledger.lease where run_id = $1)
-        and not exists (select from runledger.undo where run_id = $1)
+        and not exists (select from runledger.compensation where run_id = $1)
 )
 select
     outcome.state,
@@ -26,31 +26,31 @@ from runledger.run
 left join runledger.outcome using (run_id)
 where run.run_id = $1
 
--- cancel_take: ends a run that no worker holds as cancelled, or sends it back to its queue where steps are left to be undone first. The statement after
+-- cancel_take: ends a run that no worker holds as cancelled, or sends it back to its queue where steps are left to be compensated first. The statement after
 --        cancel_ask.sql, in the same transaction.
--- in:    $1 run, $2 error, $3 whether a run that is parked because an undo failed is to end with that left undone: somebody has decided it; $4 the reason that
+-- in:    $1 run, $2 error, $3 whether a run that is parked because an compensation failed is to end with that left compensated: somebody has decided it; $4 the reason that
 --        they gave
 -- out:   run_id, ended, told; one row where the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)
--- index: ready_pkey, waiting_pkey, pending_pkey, watch_pkey, run_parent, undo_pkey, step_undo, outcome_pkey, cancel_pkey. The request of a run that has started
---        others stays until nothing goes on below it, unless it is to be undone: what is below it is cancelled at the end of that, which leaves the request.
-with undo as (
+-- index: ready_pkey, waiting_pkey, graph_counter_pkey, completion_watch_pkey, run_parent, compensation_pkey, step_compensation, outcome_pkey, cancel_pkey. The request of a run that has started
+--        others stays until nothing goes on below it, unless it is to be compensated: what is below it is cancelled at the end of that, which leaves the request.
+with compensation as (
     select state, error
-    from runledger.undo
+    from runledger.compensation
     where run_id = $1
 ),
 unqueued as (
     delete from runledger.ready
-    where run_id = $1 and not exists (select from undo)
+    where run_id = $1 and not exists (select from compensation)
     returning run_id, attempt, crashes, claims
 ),
 unparked as (
     delete from runledger.waiting
-    where run_id = $1 and (($3 and state = 'blocked') or not exists (select from undo))
+    where run_id = $1 and (($3 and state = 'blocked') or not exists (select from compensation))
     returning run_id, attempt, crashes, claims
 ),
 taken as (
-    select taken.*, not exists (select from undo) and runledger.is_to_undo(run_id) as is_to_undo
+    select taken.*, not exists (select from compensation) and runledger.needs_compensation(run_id) as needs_compensation
     from (
         select run_id, attempt, crashes, claims from unqueued
         union all
@@ -59,40 +59,40 @@ taken as (
 ),
 ended as (
     insert into runledger.outcome (run_id, state, error, attempt)
-    select run_id, coalesce((select state from undo), 'cancelled'), coalesce((select error from undo), $2::text::json), attempt
+    select run_id, coalesce((select state from compensation), 'cancelled'), coalesce((select error from compensation), $2::text::json), attempt
     from taken
-    where not is_to_undo
+    where not needs_compensation
 ),
-undoing as (
-    insert into runledger.undo (run_id, state, error)
+compensating as (
+    insert into runledger.compensation (run_id, state, error)
     select run_id, 'cancelled', $2::text::json
     from taken
-    where is_to_undo
+    where needs_compensation
 ),
 to_undo as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select taken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'undoing', taken.attempt, taken.crashes, taken.claims
+    select taken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'compensating', taken.attempt, taken.crashes, taken.claims
     from taken
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = taken.run_id offset 0) as run
-    where taken.is_to_undo
+    where taken.needs_compensation
 ),
 uncounted as (
-    delete from runledger.pending
+    delete from runledger.graph_counter
     using taken
-    where pending.run_id = taken.run_id
+    where graph_counter.run_id = taken.run_id
         and exists (select from runledger.run where run.run_id = taken.run_id and run.graph is not null offset 0)
 ),
 uncancelled as (
     delete from runledger.cancel
     using taken
     where cancel.run_id = taken.run_id
-        and (taken.is_to_undo or not exists (select from runledger.run where parent_id = taken.run_id offset 0))
+        and (taken.needs_compensation or not exists (select from runledger.run where parent_id = taken.run_id offset 0))
 ),
 left_below as (
     insert into runledger.cancel (run_id, reason)
     select run_id, $4::text
     from taken
-    where exists (select from undo)
+    where exists (select from compensation)
         and exists (
             select
             from runledger.run as child
@@ -106,10 +106,10 @@ left_below as (
     on conflict (run_id) do nothing
 ),
 unwatched as (
-    delete from runledger.watch
+    delete from runledger.completion_watch
     using taken
-    where watch.run_id = taken.run_id and not taken.is_to_undo
-    returning watch.run_id
+    where completion_watch.run_id = taken.run_id and not taken.needs_compensation
+    returning completion_watch.run_id
 ),
 told as (
     select runledger.notify('runledger_ended', run_id::text)
@@ -117,10 +117,10 @@ told as (
 ),
 woken as (
     select runledger.notify('runledger_ready', '')
-    where exists (select from taken where is_to_undo)
+    where exists (select from taken where needs_compensation)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select run_id, not is_to_undo as ended, (select count(*) from told) + (select count(*) from woken) as told
+select run_id, not needs_compensation as ended, (select count(*) from told) + (select count(*) from woken) as told
 from taken
 
 -- checkpoint_fresh: records steps of runs that this worker holds, for the first time; a fifth cheaper than checkpoint. The group commit of the journal.
@@ -132,7 +132,7 @@ from taken
 with held as (
     select item.*, lease.claims
     from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[], $10::text[])
-        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, undo, position)
+        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, compensation, position)
     cross join lateral (
         select claims
         from runledger.lease
@@ -142,10 +142,10 @@ with held as (
     ) as lease
 ),
 recorded as (
-    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, undo, claims)
+    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, compensation, claims)
     select
         run_id, key, ordinal, fingerprint, output::json, error::json, seen_len,
-        translate(seen, '[]', '{}')::bigint[], undo::json, claims
+        translate(seen, '[]', '{}')::bigint[], compensation::json, claims
     from held
 )
 select array_agg(position) as held
@@ -157,7 +157,7 @@ from held
 --        lane of the highest priority first
 -- out:   run_id, job, tenant, queue, parent_id, is_node, is_linked (whether it was made of another), input, given (what a node is given by those that it needs),
 --        slice (how often it has begun anew), options, priority, ready_at, attempt, crashes, claims,
---        claimed_at, cancel_requested, steps, undoing (the state in which it ends once what its steps did is taken back), step_failures
+--        claimed_at, cancel_requested, steps, compensating (the state in which it ends once what its steps did is taken back), step_failures
 -- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
 -- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
 with lane as (
@@ -202,7 +202,7 @@ select
     run.node is not null as is_node,
     run.origin_id is not null as is_linked,
     coalesce(continuation.input, run.input)::text as input,
-    case when run.node is not null then runledger.given(run.run_id) end::text as given,
+    case when run.node is not null then runledger.dependency_outcomes(run.run_id) end::text as given,
     coalesce(continuation.slice, 0) as slice,
     run.options::text as options,
     taken.priority,
@@ -216,14 +216,14 @@ select
         select json_agg(
             json_build_array(
                 step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen,
-                -- What a step did that the run was given it did not do: where it is undone without its code, that is not taken back.
-                case when step.claims > 0 or not exists (select from runledger.undo where undo.run_id = taken.run_id) then step.undo end
+                -- What a step did that the run was given it did not do: where it is compensated without its code, that is not taken back.
+                case when step.claims > 0 or not exists (select from runledger.compensation where compensation.run_id = taken.run_id) then step.compensation end
             )
         )::text
         from runledger.step
         where step.run_id = run.run_id
     ) end as steps,
-    case when taken.claims > 0 then (select state from runledger.undo where undo.run_id = taken.run_id) end as undoing,
+    case when taken.claims > 0 then (select state from runledger.compensation where compensation.run_id = taken.run_id) end as compensating,
     case when taken.claims > 0 then (
         select json_object_agg(failed.step_key, json_build_array(failed.attempts, (extract(epoch from failed.began_at) * 1000000)::bigint))::text
         from (
@@ -315,10 +315,10 @@ from told
 -- out:   alive (false: declared dead, or lost in a failover; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
 --        unheld (the ids of runs to cancel that no worker holds), pauses (the ids of held runs to pause), pauses_left (whether there are requests for
 --        runs that no worker holds), silent (the workers that miss a heartbeat), incarnation (of the server),
---        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), tunings (changes when what operators say
+--        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), overrides (changes when what operators say
 --        of jobs does), configs (changes when what they configure does), last (this worker's heartbeat before), now; one row
 -- locks: the worker's row
--- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, tuning_pkey, config_pkey
+-- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, job_override_pkey, config_pkey
 with me as (
     update runledger.worker
     set heartbeat_at = clock_timestamp()
@@ -358,7 +358,7 @@ select
     runledger.server_incarnation() as incarnation,
     exists (select from runledger.waiting where wake_at <= now()) as timers_due,
     exists (select from runledger.deadline where deadline_at <= now()) as deadlines_due,
-    coalesce((select md5(string_agg(tuning::text, ' ' order by job)) from runledger.tuning), '') as tunings,
+    coalesce((select md5(string_agg(job_override::text, ' ' order by job)) from runledger.job_override), '') as overrides,
     -- Whoever changes a row gives it another xmin, and nothing has to read what may be large.
     coalesce((select md5(string_agg(concat_ws(' ', job, version, xmin), ' ' order by job, version)) from runledger.config), '') as configs,
     -- As the statement found it.
@@ -412,7 +412,7 @@ where exists (select from runledger.step where step.run_id = held.run_id and ste
 --        row where there is such a run
 -- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, so that the numbers have no gaps and a run that parks itself now
 --        either sees the signal or is woken
--- index: run_pkey, outcome_pkey, undo_pkey, signal_pkey, signal_key, signal_left, waiting_pkey, lease_pkey. Nothing is written above read committed, where a run that
+-- index: run_pkey, outcome_pkey, compensation_pkey, signal_pkey, signal_key, signal_left, waiting_pkey, lease_pkey. Nothing is written above read committed, where a run that
 --        has parked itself since the snapshot would not be seen.
 with target as (
     select
@@ -420,7 +420,7 @@ with target as (
         run.job in ('runledger.graph', 'runledger.gate', 'runledger.map') as is_deaf,
         coalesce(
             (select state from runledger.outcome where outcome.run_id = run.run_id),
-            (select state from runledger.undo where undo.run_id = run.run_id)
+            (select state from runledger.compensation where compensation.run_id = run.run_id)
         ) as state,
         (
             select payload::text
@@ -478,7 +478,7 @@ select
 from target
 
 -- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says. One that fails or is cancelled goes back
---        to its queue where steps are left to be undone, and ends as was said then, in the attempt that it was in, once there are none. What goes on below one
+--        to its queue where steps are left to be compensated, and ends as was said then, in the attempt that it was in, once there are none. What goes on below one
 --        that ends so is to be cancelled: the request for that outlives its worker.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
 --        $11 the mark of the body's transaction that this must be in, or null;
@@ -487,7 +487,7 @@ from target
 --        transaction may not rest any more, as in checkpoint.sql
 -- locks: the leases and requests to pause (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any, and leases of
 --        workflows that fail or are cancelled by lock_lease.sql, so that a step that is being recorded is seen
--- index: lease_pkey, run_pkey, run_parent, outcome_pkey, watch_pkey, cancel_pkey, pause_pkey, undo_pkey, step_undo, step_pkey
+-- index: lease_pkey, run_pkey, run_parent, outcome_pkey, completion_watch_pkey, cancel_pkey, pause_pkey, compensation_pkey, step_compensation, step_pkey
 with item as (
     select *
     from unnest(
@@ -509,9 +509,9 @@ held as (
 failing as (
     select
         held.run_id, held.attempt, held.crashes, held.claims, held.worker_id, held.claimed_at,
-        coalesce(undo.state, held.state) as state,
+        coalesce(compensation.state, held.state) as state,
         coalesce(
-            undo.error,
+            compensation.error,
             (
                 select jsonb_set(held.error::jsonb, '{message}', to_jsonb((held.error::json ->> 'message') || ': ' || cancel.reason))::json
                 from runledger.cancel
@@ -519,9 +519,9 @@ failing as (
             ),
             held.error::json
         ) as error,
-        runledger.is_to_undo(held.run_id) as is_to_undo
+        runledger.needs_compensation(held.run_id) as needs_compensation
     from held
-    left join lateral (select state, error from runledger.undo where undo.run_id = held.run_id offset 0) as undo on true
+    left join lateral (select state, error from runledger.compensation where compensation.run_id = held.run_id offset 0) as compensation on true
     where held.state in ('failed', 'cancelled')
 ),
 ended as (
@@ -532,24 +532,24 @@ ended as (
     union all
     select run_id, state, null, error, attempt, worker_id, claimed_at
     from failing
-    where not is_to_undo
+    where not needs_compensation
 ),
-undoing as (
-    insert into runledger.undo (run_id, state, error)
+compensating as (
+    insert into runledger.compensation (run_id, state, error)
     select run_id, state, error
     from failing
-    where is_to_undo
+    where needs_compensation
     on conflict (run_id) do nothing
 ),
 uncancelled as (
     delete from runledger.cancel
-    where run_id = any (array(select run_id from failing where is_to_undo))
+    where run_id = any (array(select run_id from failing where needs_compensation))
 ),
 left_below as (
     insert into runledger.cancel (run_id, reason)
     select run_id, case state when 'failed' then 'a run above it has failed' end
     from failing
-    where not is_to_undo
+    where not needs_compensation
         and exists (
             select
             from runledger.run as child
@@ -565,11 +565,11 @@ left_below as (
 to_undo as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        failing.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'undoing',
+        failing.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'compensating',
         greatest(failing.attempt - 1, 0), failing.crashes, failing.claims
     from failing
     cross join lateral (select * from runledger.run where run_id = failing.run_id offset 0) as run
-    where failing.is_to_undo
+    where failing.needs_compensation
 ),
 granted as (
     delete from runledger.pause
@@ -605,12 +605,12 @@ tried as (
     where state in ('queued', 'blocked') and error is not null
 ),
 unwatched as (
-    delete from runledger.watch
+    delete from runledger.completion_watch
     where run_id = any (
         array(
             select run_id from held where state in ('completed', 'blocked')
             union all
-            select run_id from failing where not is_to_undo
+            select run_id from failing where not needs_compensation
         )
     )
     returning run_id
@@ -628,7 +628,7 @@ from held
 -- in:    $1 run ids, $2 tokens, $3 outputs
 -- out:   held, told; one row: the positions from 1 of the items whose fence held, and how many waiters are told
 -- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any
--- index: lease_pkey, watch_pkey
+-- index: lease_pkey, completion_watch_pkey
 with held as (
     delete from runledger.lease
     using (
@@ -645,7 +645,7 @@ ended as (
     from held
 ),
 unwatched as (
-    delete from runledger.watch
+    delete from runledger.completion_watch
     where run_id = any (array(select run_id from held))
     returning run_id
 ),

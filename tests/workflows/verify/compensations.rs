@@ -204,15 +204,15 @@ changes! {
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::hanging(*n)).await?; Err("no more".into()) }
     new (wf: &Wf) { wf.saga().run(quick(1), |n| after::hanging(*n)).await?; Err("no more".into()) }
 
-    an_undo_of_a_job_renamed({}) Breaks("undo[quick]", "no code for job `verify.unbook.moved`")
+    an_undo_of_a_job_renamed({}) Breaks("compensate[quick]", "no code for job `verify.unbook.moved`")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::moved(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) { wf.saga().run(quick(1), |n| after::moved(*n)).await?; Err("no more".into()) }
 
-    an_undo_of_a_job_that_is_gone({}) Breaks("undo[quick]", "no code for job `verify.unbook.gone`")
+    an_undo_of_a_job_that_is_gone({}) Breaks("compensate[quick]", "no code for job `verify.unbook.gone`")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::gone(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) { wf.run(quick(1)).await?; Err("no more".into()) }
 
-    an_undo_in_the_code_by_a_job_that_is_gone({}) Breaks("undo[quick]", "no code for job `verify.unbook.gone`")
+    an_undo_in_the_code_by_a_job_that_is_gone({}) Breaks("compensate[quick]", "no code for job `verify.unbook.gone`")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::gone(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) {
         let saga = wf.saga();
@@ -221,30 +221,30 @@ changes! {
         Ok(0)
     }
 
-    an_undo_of_another_type({}) Breaks("undo[quick]", "the value at `$.n` does not fit its type")
+    an_undo_of_another_type({}) Breaks("compensate[quick]", "the value at `$.n` does not fit its type")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::retyped(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) { wf.saga().run(quick(1), |n| after::retyped(n.to_string())).await?; Err("no more".into()) }
 
-    an_undo_that_needs_more({}) Breaks("undo[quick]", "argument `why` is missing")
+    an_undo_that_needs_more({}) Breaks("compensate[quick]", "argument `why` is missing")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::needing_more(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) {
         wf.saga().run(quick(1), |n| after::needing_more(*n, String::new())).await?;
         Err("no more".into())
     }
 
-    an_undo_of_a_version_that_is_gone({}) Breaks("undo[quick]", "no code for version 1 of job `verify.unbook.newer`")
+    an_undo_of_a_version_that_is_gone({}) Breaks("compensate[quick]", "no code for version 1 of job `verify.unbook.newer`")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::newer(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) { wf.saga().run(quick(1), |n| after::newer(*n)).await?; Err("no more".into()) }
 
-    an_undo_that_is_a_workflow_now({}) Breaks("undo[quick]", "workflow `verify.unbook.grown` cannot undo a step")
+    an_undo_that_is_a_workflow_now({}) Breaks("compensate[quick]", "workflow `verify.unbook.grown` cannot undo a step")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::grown(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) { wf.run(quick(1)).await?; Err("no more".into()) }
 
-    an_undo_under_way_by_a_job_that_is_gone({}) Breaks("undo[quick]", "no code for job `verify.unbook.hanging_gone`")
+    an_undo_under_way_by_a_job_that_is_gone({}) Breaks("compensate[quick]", "no code for job `verify.unbook.hanging_gone`")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::hanging_gone(*n)).await?; Err("no more".into()) }
     new (wf: &Wf) { wf.run(quick(1)).await?; Err("no more".into()) }
 
-    an_undo_under_way_of_another_type({}) Breaks("undo[quick]", "the value at `$.n` does not fit its type")
+    an_undo_under_way_of_another_type({}) Breaks("compensate[quick]", "the value at `$.n` does not fit its type")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::hanging_retyped(*n)).await?; Err("no more".into()) }
     new (wf: &Wf) {
         wf.saga().run(quick(1), |n| after::hanging_retyped(n.to_string())).await?;
@@ -261,7 +261,7 @@ pub async fn assert_undone_or_parked(db: &Db, case: &Case, run_id: uuid::Uuid) {
     assert_eq!(info.state, expected, "{}: {:?}", case.name, info.error);
     if let Expected::Breaks(step, _) = case.expected {
         let failure = info.error.unwrap();
-        assert!(info.undoing || failure.kind == FailureKind::Setup, "{}: {failure}", case.name);
+        assert!(info.compensating || failure.kind == FailureKind::Setup, "{}: {failure}", case.name);
         assert!(failure.message.contains(step), "{}: {failure}", case.name);
     }
 }
@@ -288,7 +288,7 @@ macro_rules! books {
                 rooms.run(add(1, 1), $undo).await?;
                 match then.as_str() {
                     "sleeps" => asleep(wf).await?,
-                    "undoes one and fails" => {
+                    "compensates one and fails" => {
                         cars.compensate().await;
                         0
                     }
@@ -317,7 +317,7 @@ async fn the_history_of_an_undone_run_replays_until_the_workflow_or_an_undo_chan
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, of!(present)).await;
     let mut histories = Vec::new();
-    for then in ["fails", "sleeps", "undoes one and fails"] {
+    for then in ["fails", "sleeps", "compensates one and fails"] {
         let run = books(then.into()).enqueue(&db).await.unwrap();
         if then == "sleeps" {
             until(&db, run.id(), |info| info.cause.as_deref() == Some("slept")).await;
@@ -329,15 +329,16 @@ async fn the_history_of_an_undone_run_replays_until_the_workflow_or_an_undo_chan
     worker.stop().await;
     for (then, history) in &histories {
         let state = if *then == "sleeps" { "cancelled" } else { "failed" };
-        let undone =
-            |history: &History| history.steps.iter().filter(|step| step.key.starts_with("undo[")).count();
+        let undone = |history: &History| {
+            history.steps.iter().filter(|step| step.key.starts_with("compensate[")).count()
+        };
         assert_eq!((history.state.as_str(), undone(history)), (state, 2), "{then}");
         let present = App::offline().with(of!(present));
         assert_replays(history, &present).await;
         let apps = [
             (App::offline().with(of!(of_another_step)), "quick[car]"),
-            (App::offline().with(of!(of_another_undo)), "undo[add]"),
-            (App::offline().with(of!(of_another_type)), "undo[add]"),
+            (App::offline().with(of!(of_another_undo)), "compensate[add]"),
+            (App::offline().with(of!(of_another_type)), "compensate[add]"),
         ];
         for (app, step) in apps {
             let verdict = history.replays(&app).await.unwrap();
@@ -359,8 +360,8 @@ async fn every_undo_that_would_park_its_run_is_a_finding_and_the_run_counts_once
     let steps: Vec<_> = verification.findings.iter().map(|found| found.verdict.step()).collect();
     assert_eq!(
         steps,
-        [Some("undo[add]"), Some("undo[quick[car]]")],
-        "in the order of the undos: {verification}"
+        [Some("compensate[add]"), Some("compensate[quick[car]]")],
+        "in the order of the compensations: {verification}"
     );
     assert_eq!((verification.n_runs, verification.n_replaying), (1, 0));
     assert!(verification.to_string().starts_with("0 of 1 runs in flight replay, 1 do not"), "{verification}");

@@ -1,10 +1,10 @@
--- lock_pending: locks the counters that change when these unclaimed nodes end, before any later
+-- lock_counters: locks the counters that change when these unclaimed nodes end, before any later
 --               lock. It takes the same rows in the same order as release.sql, so that the two
 --               cannot deadlock.
 -- in:    $1 runs
 -- out:   run_id
--- locks: rows of `pending`, in the order of their ids
--- index: edge_run, pending_pkey
+-- locks: rows of `graph_counter`, in the order of their ids
+-- index: edge_run, graph_counter_pkey
 --
 -- No effect for runs that are neither nodes nor graphs.
 with recursive reached as (
@@ -16,7 +16,7 @@ with recursive reached as (
     cross join lateral (select dependant_id from runledger.edge where edge.run_id = reached.run_id and not on_terminal offset 0) as edge
 )
 select run_id
-from runledger.pending
+from runledger.graph_counter
 where run_id = any (
     array(
         select run_id from reached
