@@ -1,4 +1,4 @@
-//! The links of pages lead to files, and the methods that pages and errors name exist.
+//! The links of pages lead to files, and the files and methods that pages and errors name exist.
 
 use std::collections::HashSet;
 
@@ -17,6 +17,20 @@ fn every_relative_link_of_a_page_leads_to_a_file() {
             let elsewhere = path.is_empty() || path.contains("://") || path.starts_with("mailto:");
             page.check(elsewhere || folder.join(path).exists(), &format!("`{target}` does not exist"));
         }
+    }
+}
+
+#[test]
+fn every_file_that_the_architecture_names_exists() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let paths: Vec<String> = [".rs", ".sql", ".md"]
+        .iter()
+        .flat_map(|suffix| files("", suffix))
+        .map(|file| format!("/{}", file.path))
+        .collect();
+    let is_file = |code: &&str| code.ends_with(".rs") || code.ends_with(".sql") || code.ends_with(".md");
+    for name in page.split('`').skip(1).step_by(2).filter(is_file).filter(|name| !name.contains('*')) {
+        assert!(paths.iter().any(|path| path.ends_with(&format!("/{name}"))), "`{name}` does not exist");
     }
 }
 

@@ -1,4 +1,4 @@
--- What a run records while it executes.
+-- The records of executing runs.
 
 -- The recorded steps of workflows. Written once, read by replay.
 create table runledger.step (

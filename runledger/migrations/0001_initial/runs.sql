@@ -5,7 +5,7 @@
 -- Indexed text is compared by its bytes (`collate "C"`), because an upgrade of the system's locales
 -- would make an index miss rows.
 
--- What was enqueued. Never updated, except by `pin`. Locked (`for no key update`) by everything
+-- The enqueued runs. Never updated, except by `pin`. Locked (`for no key update`) by everything
 -- that must be serial for one run: suspending, waking, cancelling.
 create table runledger.run (
     run_id uuid primary key,
@@ -47,7 +47,8 @@ create table runledger.ready (
     queue text collate "C" not null,
     job text collate "C" not null,
     priority smallint not null,
-    -- What the run needs a permit of, or ''. Claims without a permit pass over such runs.
+    -- The resource of which the run needs a permit, or ''. Claims without a permit pass over such
+    -- runs.
     resource text collate "C" not null default '',
     ready_at timestamptz not null,
     cause text not null check (cause in ('enqueued', 'retried', 'slept', 'released', 'crashed', 'woken', 'resumed', 'compensating', 'continued')),

@@ -148,7 +148,7 @@ async fn submit_on_db(db: &Db, batch: &Batch<'_>) -> Result<Vec<EnqueuedRun>, Cl
 }
 
 /// On a caller's connection. A savepoint makes the batch atomic: a key conflict of one run must
-/// compensation the others, and a run must not exist without its deadline or its active key.
+/// undo the others, and a run must not exist without its deadline or its active key.
 async fn submit_on_connection(
     connection: &mut PgConnection,
     batch: &Batch<'_>,

@@ -17,7 +17,7 @@ use crate::model::run::failure::{Failure, FailureKind};
 use crate::model::run::version::stored_name;
 
 impl Wf {
-    /// Starts a saga: a group of steps, each with a compensation that compensates its effect.
+    /// Starts a saga: a group of steps, each with a compensation that undoes its effect.
     ///
     /// The compensation is a call, recorded with its step. If the run fails or is cancelled, a
     /// worker executes the recorded compensations, last step first, and then the run ends. Any
@@ -106,7 +106,7 @@ impl<'wf> Saga<'wf> {
         J::Output: 'wf,
     {
         if U::DEFINITION.kind() == Kind::Workflow {
-            let message = format!("workflow `{}` cannot compensation a step; use a job", U::DEFINITION.name);
+            let message = format!("workflow `{}` cannot compensate a step; use a job", U::DEFINITION.name);
             return refused(J::DEFINITION.name, Failure::new(FailureKind::Setup, message));
         }
         let stored = move |output: &str| {

@@ -28,7 +28,7 @@ where run.run_id = $1
 
 -- cancel_take: ends a run that no worker holds as cancelled, or sends it back to its queue where steps are left to be compensated first. The statement after
 --        cancel_ask.sql, in the same transaction.
--- in:    $1 run, $2 error, $3 whether a run that is parked because an compensation failed is to end with that left compensated: somebody has decided it; $4 the reason that
+-- in:    $1 run, $2 error, $3 whether a run that is parked because a compensation failed is to end with that left undone: somebody has decided it; $4 the reason that
 --        they gave
 -- out:   run_id, ended, told; one row where the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)

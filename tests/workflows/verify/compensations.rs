@@ -236,7 +236,7 @@ changes! {
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::newer(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) { wf.saga().run(quick(1), |n| after::newer(*n)).await?; Err("no more".into()) }
 
-    an_undo_that_is_a_workflow_now({}) Breaks("compensate[quick]", "workflow `verify.unbook.grown` cannot undo a step")
+    an_undo_that_is_a_workflow_now({}) Breaks("compensate[quick]", "workflow `verify.unbook.grown` cannot compensate a step")
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::grown(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) { wf.run(quick(1)).await?; Err("no more".into()) }
 

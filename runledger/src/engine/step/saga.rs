@@ -48,7 +48,7 @@ pub(crate) fn found<'c>(
     let setup = |message| Failure::new(FailureKind::Setup, message);
     match registry.get(&call.job) {
         Some(definition) if is_workflow(definition) => {
-            Err(setup(format!("workflow `{}` cannot compensation a step; use a job", call.job)))
+            Err(setup(format!("workflow `{}` cannot compensate a step; use a job", call.job)))
         }
         Some(definition) => Ok((call, definition)),
         None => {
@@ -99,7 +99,7 @@ pub(crate) async fn done_of(attempt: &Arc<Attempt>, first: &str, dropped: &[&str
     stop_reason(attempt, stop).await
 }
 
-/// Like [`compensation`], as a step of the workflow's code.
+/// Like [`compensate`], as a step of the workflow's code.
 pub(crate) async fn compensate_in_code(attempt: &Arc<Attempt>, key: &str, call: &str) {
     let ordinal = Box::pin(compensate(attempt, key, call)).await;
     attempt.turn(ordinal).await;

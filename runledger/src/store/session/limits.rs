@@ -31,7 +31,7 @@ pub(crate) async fn limits(connection: &mut PgConnection) -> Result<Vec<SetLimit
     Ok(limits)
 }
 
-/// The rights of a session after a rollback, which also compensates every setting made in the
+/// The rights of a session after a rollback, which also undoes every setting made in the
 /// transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct May {

@@ -22,13 +22,13 @@ use crate::worker::execute::settling::warn_refused;
 use crate::worker::execute::writer::refused;
 
 /// How long a call tries all settlements of refused runs. Afterwards it tries only the last one of
-/// each, because other runs wait for this call, and it must end within the limit for replies.
+/// each, because other runs wait for this call.
 const ALL_SETTLEMENTS_FOR: Duration = Duration::from_secs(2);
 
 /// How long one call goes on before other maintenance has its turn.
 const TURN: Duration = Duration::from_secs(4);
 
-/// What a call of [`adopt_orphans`] did.
+/// The result of [`adopt_orphans`].
 pub(crate) struct Adopted {
     pub(crate) n_runs: usize,
     /// False if runs are left for another call.
