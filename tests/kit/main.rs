@@ -10,6 +10,7 @@
 mod correct;
 mod endings;
 mod leftovers;
+mod lost_wakeups;
 mod mocks;
 mod planted;
 mod stall_limit;

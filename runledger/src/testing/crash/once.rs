@@ -24,7 +24,10 @@ use crate::store::failpoints::scope::{Scope, Written};
 use crate::store::run::inspect::{End, end_of_run};
 use crate::store::testing::{Look, Step, blocked, cancel_requested, forgotten, steps};
 use crate::store::worker::set_aside::SetAside;
+use crate::store::worker::wakes::wake_stranded;
 use crate::store::worker::{bury_if_silent, held, mark_dead};
+use crate::worker::upkeep::failure_detector::AFTER_BURIAL;
+use crate::worker::upkeep::maintenance::BATCH;
 use crate::worker::upkeep::orphans::adopt_orphans;
 use crate::{Call, ClientError, Db, Job, RunHandle, RunState};
 
@@ -149,6 +152,7 @@ impl Stage {
             stall_limit,
             first: Some(first),
             second: None,
+            sweep_at: None,
             before: Vec::new(),
         };
         let connection = &mut slot.connection;
@@ -200,6 +204,9 @@ struct Course<'s> {
     stall_limit: Duration,
     first: Option<Process>,
     second: Option<Process>,
+    /// When the kit looks for wake-ups that the first worker lost, as a worker does that marks
+    /// another one dead.
+    sweep_at: Option<Instant>,
     /// The steps recorded when the first worker died or lost the run.
     before: Vec<Step>,
 }
@@ -218,6 +225,9 @@ impl Course<'_> {
         loop {
             if self.second.is_none() {
                 self.meet(connection, fault).await.map_err(told)?;
+            }
+            if self.sweep_at.take_if(|at| Instant::now() >= *at).is_some() {
+                wake_stranded(connection, &mut SetAside::default(), BATCH).await.map_err(told)?;
             }
             let look = self.drive.look(connection, run_id).await.map_err(told)?;
             if is_over(&look) {
@@ -243,7 +253,9 @@ impl Course<'_> {
                 standstill.nudged();
                 n_nudges_left = n_nudges_left.saturating_sub(u32::from(is_finished));
             }
-            if let Some(limit) = standstill.limit(&look, self.stall_limit) {
+            if self.sweep_at.is_none()
+                && let Some(limit) = standstill.limit(&look, self.stall_limit)
+            {
                 return Err(format!("{}; {limit}", unfinished(&look, &limit.why(&look))));
             }
             let dies = self.first.as_ref().filter(|_| self.second.is_none()).map(|first| first.scope.death());
@@ -287,6 +299,7 @@ impl Course<'_> {
         cancel_requested(connection).await?;
         let (plan, scope) = (&self.stage.plan, Scope::new(None));
         self.second = Some(Process::start(plan, &self.options, &self.scene, scope, Role::Second).await?);
+        self.sweep_at = Some(Instant::now() + AFTER_BURIAL);
         Ok(())
     }
 

@@ -44,7 +44,7 @@ use crate::worker::in_flight::{InFlight, StopOrder};
 use crate::worker::timings::Timings;
 
 /// The most rows that one statement of a safety sweep takes.
-pub(super) const BATCH: i64 = 200;
+pub(crate) const BATCH: i64 = 200;
 
 /// The most deadlines that one statement takes. It is smaller because each costs a transaction.
 const OVERDUE: i64 = 50;
