@@ -71,6 +71,12 @@ impl SetAside {
         self.runs.insert(run_id, Pause { end: now + length, length });
     }
 
+    /// Shortens the pause of a run that failed for the first time, and probably for a reason that
+    /// concerns all runs. Such a reason may be gone soon.
+    fn shorten(&mut self, run_id: Uuid) {
+        self.runs.insert(run_id, Pause { end: Instant::now() + FIRST_PAUSE, length: FIRST_PAUSE });
+    }
+
     /// Sets a run aside if its last try ended the session. If the session lives, the error concerns
     /// all runs, and this run is not the cause.
     pub(crate) fn add_unless_alive(&mut self, run_id: Uuid, error: &sqlx::Error) {
@@ -125,12 +131,13 @@ impl SetAside {
                 }
             }
         }
-        let (mut spared, mut n_in_a_row) = (Spared::default(), 0);
+        let (mut spared, mut n_in_a_row, mut failed_first) = (Spared::default(), 0, Vec::new());
         // Runs that failed before come last.
         let (failed_before, fresh): (Vec<&Uuid>, Vec<&Uuid>) =
             runs.iter().partition(|run_id| self.runs.contains_key(*run_id));
         let mut left = fresh.into_iter().chain(failed_before);
         while let Some(run_id) = left.next() {
+            let is_fresh = !self.runs.contains_key(run_id);
             // If the caller drops this try, the next call leaves the run out.
             self.add(*run_id, Duration::ZERO);
             let began = Instant::now();
@@ -146,10 +153,17 @@ impl SetAside {
                     self.add(*run_id, began.elapsed());
                     let may_be_an_outage = has_waited(&error) || concerns_all_runs(&error);
                     n_in_a_row = if may_be_an_outage { n_in_a_row + 1 } else { 0 };
+                    if is_fresh && may_be_an_outage {
+                        failed_first.push(*run_id);
+                    }
                     if n_in_a_row == FAILURES_OF_AN_OUTAGE {
                         // The next call begins with other runs.
                         spared.failed.extend(left);
-                        return if spared.done.is_empty() { Err(error) } else { Ok(spared) };
+                        if !spared.done.is_empty() {
+                            return Ok(spared);
+                        }
+                        failed_first.into_iter().for_each(|run_id| self.shorten(run_id));
+                        return Err(error);
                     }
                 }
                 Err(error) => {
