@@ -378,6 +378,32 @@ async fn many_slow_refusals_cost_maintenance_fewer_tries_than_one_does() {
     worker.stop().await;
 }
 
+/// The try of all orphans at once takes longer than a turn of their recovery, and then fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_very_slow_refusal_is_tried_once_with_the_other_orphans() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for priority in [0; 31].into_iter().chain([1]) {
+        refused_charges().priority(priority).enqueue(&db).await.unwrap();
+    }
+    execute(&db, ORPHANS).await;
+    execute(
+        &db,
+        "create sequence public.try;
+         create function public.refuse() returns trigger language plpgsql as
+         $$ begin perform nextval('public.try'), pg_sleep(4.5); raise exception 'no return'; end $$;
+         create trigger refuses before insert on runledger.ready for each row
+         when (new.priority = 1) execute function public.refuse()",
+    )
+    .await;
+    let worker = worker(&db, jobs![refused_charges]).await;
+    let ended = "select count(*) from runledger.outcome";
+    eventually(async || scalar::<i64>(&db, ended).await, |n_ended| *n_ended == 31).await;
+    // One with all others, and two when the run is tried alone.
+    let n_tries: i64 = scalar(&db, "select last_value from public.try").await;
+    assert!(n_tries <= 3, "{n_tries}");
+    worker.stop().await;
+}
+
 #[workflow]
 async fn refused_ends_await_a_child(wf: &Wf) -> Result<String> {
     let child = wf.start(refused_awaits_a_word()).await?;

@@ -29,8 +29,9 @@ const FAILURES_OF_AN_OUTAGE: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct SetAside {
     runs: HashMap<Uuid, Pause>,
-    /// Whether the last call lost its session while it worked for all runs at once.
-    has_lost_its_session: bool,
+    /// Whether the next call works run by run, because the last one lost its session while it
+    /// worked for all runs at once, or did not come to the last run in time.
+    goes_run_by_run: bool,
 }
 
 #[derive(Debug)]
@@ -90,8 +91,8 @@ impl SetAside {
     }
 
     /// Does some work for all runs at once, or run by run if that fails. It also works run by run
-    /// if there is only one run, or if the last call lost its session. Sets aside each run for
-    /// which the work then fails.
+    /// if there is only one run, or if the last call lost its session or took too long. Sets aside
+    /// each run for which the work then fails.
     ///
     /// A lost session ends the work. So do a few errors in a row that may concern all runs, such as
     /// a full disk. If no run has succeeded before, the last error is returned. Otherwise the
@@ -108,8 +109,8 @@ impl SetAside {
         self.spare_within(Duration::MAX, connection, runs, work).await
     }
 
-    /// Like [`spare`](Self::spare). After this time, the remaining runs count as failed and are
-    /// left for the next call. At least one run is tried.
+    /// Like [`spare`](Self::spare), but works run by run for about this time. Then the remaining
+    /// runs count as failed, and are left for the next call.
     pub(crate) async fn spare_within<F>(
         &mut self,
         limit: Duration,
@@ -120,17 +121,34 @@ impl SetAside {
     where
         F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,
     {
-        let began_all = Instant::now();
-        // If one of the runs ends the session, only the work for single runs shows which.
-        if runs.len() > 1 && !std::mem::take(&mut self.has_lost_its_session) {
+        // If one of the runs ends the session, or takes long, only the work for single runs shows
+        // which. If the caller drops this call, the next one works run by run.
+        if !std::mem::replace(&mut self.goes_run_by_run, true) && runs.len() > 1 {
             match Box::pin(repaired(connection, runs, &work)).await {
                 Err(error) if spares_others(&error) => {}
                 done => {
-                    self.has_lost_its_session = done.as_ref().is_err_and(|error| !lives(error));
+                    self.goes_run_by_run = done.as_ref().is_err_and(|error| !lives(error));
                     return done.map(|done| Spared { done, failed: Vec::new() });
                 }
             }
         }
+        let began = Instant::now();
+        let spared = self.spare_run_by_run(limit, connection, runs, work).await;
+        self.goes_run_by_run = began.elapsed() > limit;
+        spared
+    }
+
+    async fn spare_run_by_run<F>(
+        &mut self,
+        limit: Duration,
+        connection: &mut PgConnection,
+        runs: &[Uuid],
+        work: F,
+    ) -> Result<Spared, sqlx::Error>
+    where
+        F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,
+    {
+        let began_all = Instant::now();
         let (mut spared, mut n_in_a_row, mut failed_first) = (Spared::default(), 0, Vec::new());
         // Runs that failed before come last.
         let (failed_before, fresh): (Vec<&Uuid>, Vec<&Uuid>) =
