@@ -161,8 +161,10 @@ impl First {
             let verdict = self.kept?.with(failure);
             Some(Settlement { verdict, counters: self.counters })
         };
-        let blocked =
-            |failure| settle(Outcome::Diverged(failure), self.claimed, &RetryPolicy::NOT_ASKED, 0.0);
+        let blocked = |failure| {
+            let block = settle(Outcome::Diverged(failure), self.claimed, &RetryPolicy::NOT_ASKED, 0.0);
+            if self.is_crash { Settlement { counters: self.counters, ..block } } else { block }
+        };
         let explained = explained("end of this attempt", refusal);
         let in_full = own_failure.as_ref().and_then(|_| kept(with_own(refusal)));
         let blocks = [blocked(with_own(&explained)), blocked(short())];
@@ -270,17 +272,19 @@ mod tests {
     }
 
     #[test]
-    fn crashed_run_keeps_its_state() {
+    fn crashed_run_keeps_its_state_and_the_count_of_this_crash() {
+        let counters = Counters { attempt: 2, crashes: 2 };
         let due = Due::In(Duration::ZERO);
         let returned = Verdict::Requeue { due, cause: Cause::Crashed, failure: Some(own()) };
         for (verdict, n_others) in [(returned, 3), (Verdict::Block(own()), 2)] {
             let is_blocked = matches!(verdict, Verdict::Block(_));
-            let mut settlements = Settlements::of_crash(Settlement { verdict, counters: CLAIMED }, CLAIMED);
+            let mut settlements = Settlements::of_crash(Settlement { verdict, counters }, CLAIMED);
             settlements.take_next().unwrap();
             for _ in 0..n_others {
                 settlements.refused(&own());
                 assert!(!settlements.rest_is_next());
-                assert_eq!(is_block(&settlements.take_next().unwrap()), is_blocked);
+                let next = settlements.take_next().unwrap();
+                assert_eq!((is_block(&next), next.counters), (is_blocked, counters));
             }
             settlements.refused(&own());
             assert!(settlements.is_exhausted());
