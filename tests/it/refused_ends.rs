@@ -404,6 +404,35 @@ async fn one_very_slow_refusal_is_tried_once_with_the_other_orphans() {
     worker.stop().await;
 }
 
+/// The run-by-run work for all orphans takes longer than a turn, because each statement takes long.
+#[tokio::test(flavor = "multi_thread")]
+async fn orphans_beside_a_refused_one_are_recovered_together_again_once_it_is_known() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let priorities = [1].into_iter().chain([0; 299]);
+    let calls: Vec<_> = priorities.map(|priority| refused_charges().priority(priority)).collect();
+    runledger::enqueue_all(calls, &db).await.unwrap();
+    execute(&db, ORPHANS).await;
+    execute(
+        &db,
+        "create sequence public.tries;
+         create function public.refuse() returns trigger language plpgsql as
+         $$ begin raise exception 'no return'; end $$;
+         create trigger refuses before insert on runledger.ready for each row
+         when (new.priority = 1) execute function public.refuse();
+         create function public.delay() returns trigger language plpgsql as
+         $$ begin perform nextval('public.tries'), pg_sleep(0.03); return null; end $$;
+         create trigger delays before insert on runledger.ready for each statement execute function public.delay()",
+    )
+    .await;
+    let worker = worker(&db, jobs![refused_charges]).await;
+    let ended = "select count(*) from runledger.outcome";
+    eventually(async || scalar::<i64>(&db, ended).await, |n_ended| *n_ended == 299).await;
+    // One turn has time for about 130. Without the try of all at once, each run needs its own.
+    let n_tries: i64 = scalar(&db, "select last_value from public.tries").await;
+    assert!(n_tries < 250, "{n_tries}");
+    worker.stop().await;
+}
+
 #[workflow]
 async fn refused_ends_await_a_child(wf: &Wf) -> Result<String> {
     let child = wf.start(refused_awaits_a_word()).await?;

@@ -14,6 +14,9 @@ use crate::store::places::has_repaired;
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// A try of many runs that fails later than this is not repeated soon.
+const LATE: Duration = Duration::from_secs(2);
+
 /// How long a failed run comes after other runs. If it fails again soon after its pause, the pause
 /// doubles.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -29,9 +32,19 @@ const FAILURES_OF_AN_OUTAGE: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct SetAside {
     runs: HashMap<Uuid, Pause>,
-    /// Whether the next call works run by run, because the last one lost its session while it
-    /// worked for all runs at once, or did not come to the last run in time.
-    goes_run_by_run: bool,
+    start: Start,
+}
+
+/// How many runs the next call tries at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Start {
+    #[default]
+    All,
+    /// One, and twice as many after each success, because a try of many failed late.
+    Few,
+    /// Always one, because a try of many lost its session. The run at which it is lost again is the
+    /// cause.
+    One,
 }
 
 #[derive(Debug)]
@@ -90,9 +103,8 @@ impl SetAside {
         self.add(run_id, Duration::ZERO);
     }
 
-    /// Does some work for all runs at once, or run by run if that fails. It also works run by run
-    /// if there is only one run, or if the last call lost its session or took too long. Sets aside
-    /// each run for which the work then fails.
+    /// Does some work for all runs at once, or run by run if that fails. Sets aside each run for
+    /// which the work then fails.
     ///
     /// A lost session ends the work. So do a few errors in a row that may concern all runs, such as
     /// a full disk. If no run has succeeded before, the last error is returned. Otherwise the
@@ -109,8 +121,8 @@ impl SetAside {
         self.spare_within(Duration::MAX, connection, runs, work).await
     }
 
-    /// Like [`spare`](Self::spare), but works run by run for about this time. Then the remaining
-    /// runs count as failed, and are left for the next call.
+    /// Like [`spare`](Self::spare), but ends after about this time. A try of many runs that fails
+    /// late does not count. The remaining runs count as failed, and are left for the next call.
     pub(crate) async fn spare_within<F>(
         &mut self,
         limit: Duration,
@@ -121,85 +133,118 @@ impl SetAside {
     where
         F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,
     {
-        // If one of the runs ends the session, or takes long, only the work for single runs shows
-        // which. If the caller drops this call, the next one works run by run.
-        if !std::mem::replace(&mut self.goes_run_by_run, true) && runs.len() > 1 {
-            match Box::pin(repaired(connection, runs, &work)).await {
-                Err(error) if spares_others(&error) => {}
-                done => {
-                    self.goes_run_by_run = done.as_ref().is_err_and(|error| !lives(error));
-                    return done.map(|done| Spared { done, failed: Vec::new() });
-                }
-            }
-        }
-        let began = Instant::now();
-        let spared = self.spare_run_by_run(limit, connection, runs, work).await;
-        self.goes_run_by_run = began.elapsed() > limit;
-        spared
-    }
-
-    async fn spare_run_by_run<F>(
-        &mut self,
-        limit: Duration,
-        connection: &mut PgConnection,
-        runs: &[Uuid],
-        work: F,
-    ) -> Result<Spared, sqlx::Error>
-    where
-        F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,
-    {
-        let began_all = Instant::now();
-        let (mut spared, mut n_in_a_row, mut failed_first) = (Spared::default(), 0, Vec::new());
+        let are_many = runs.len() > 1;
+        // The caller may drop this call.
+        let start = if are_many { std::mem::replace(&mut self.start, Start::Few) } else { Start::All };
         // Runs that failed before come last.
-        let (failed_before, fresh): (Vec<&Uuid>, Vec<&Uuid>) =
+        let (failed_before, fresh): (Vec<Uuid>, Vec<Uuid>) =
             runs.iter().partition(|run_id| self.runs.contains_key(*run_id));
-        let mut left = fresh.into_iter().chain(failed_before);
-        while let Some(run_id) = left.next() {
-            let is_fresh = !self.runs.contains_key(run_id);
-            // If the caller drops this try, the next call leaves the run out.
-            self.add(*run_id, Duration::ZERO);
-            let began = Instant::now();
-            match Box::pin(repaired(connection, &[*run_id], &work)).await {
+        let ordered = [fresh, failed_before].concat();
+        let mut left = ordered.as_slice();
+        let mut n_at_once = if start == Start::All { left.len() } else { 1 };
+        // How many of the next runs are tried alone.
+        let mut n_alone = 0_usize;
+        let (mut spared, mut failures) = (Spared::default(), Failures::default());
+        let (mut began, mut was_late) = (Instant::now(), false);
+        let end = loop {
+            let (tried, rest) = left.split_at(if n_alone > 0 { 1 } else { n_at_once.min(left.len()) });
+            let [run_id, others @ ..] = tried else { break Ok(()) };
+            let (is_alone, is_fresh) = (others.is_empty(), !self.runs.contains_key(run_id));
+            if is_alone {
+                // If the caller drops this try, the next call leaves the run out.
+                self.add(*run_id, Duration::ZERO);
+            }
+            let began_try = Instant::now();
+            match Box::pin(repaired(connection, tried, &work)).await {
                 Ok(done) => {
-                    n_in_a_row = 0;
-                    self.runs.remove(run_id);
+                    left = rest;
                     spared.done.extend(done);
+                    failures.in_a_row = 0;
+                    if is_alone {
+                        self.runs.remove(run_id);
+                    }
+                    if n_alone == 0 && start != Start::One {
+                        n_at_once *= 2;
+                    }
+                    n_alone = n_alone.saturating_sub(1);
+                }
+                Err(error) if spares_others(&error) && !is_alone => {
+                    (n_alone, n_at_once) = (tried.len(), 1);
+                    if began_try.elapsed() > LATE {
+                        (began, was_late) = (Instant::now(), true);
+                    }
+                    continue;
                 }
                 Err(error) if spares_others(&error) => {
-                    spared.failed.push(*run_id);
+                    (left, n_at_once, n_alone) = (rest, 1, n_alone.saturating_sub(1));
                     tracing::warn!(%error, %run_id, "maintenance fails for a run; it goes on with others and tries again");
-                    self.add(*run_id, began.elapsed());
-                    let may_be_an_outage = has_waited(&error) || concerns_all_runs(&error);
-                    n_in_a_row = if may_be_an_outage { n_in_a_row + 1 } else { 0 };
-                    if is_fresh && may_be_an_outage {
-                        failed_first.push(*run_id);
-                    }
-                    if n_in_a_row == FAILURES_OF_AN_OUTAGE {
-                        // The next call begins with other runs.
-                        spared.failed.extend(left);
-                        if !spared.done.is_empty() {
-                            return Ok(spared);
+                    self.add(*run_id, began_try.elapsed());
+                    spared.failed.push(*run_id);
+                    if failures.may_be_an_outage(*run_id, is_fresh, &error) {
+                        if spared.done.is_empty() {
+                            failures.fresh.iter().for_each(|run_id| self.shorten(*run_id));
                         }
-                        failed_first.into_iter().for_each(|run_id| self.shorten(run_id));
-                        return Err(error);
+                        // The next call begins with other runs.
+                        break Err(error);
                     }
                 }
                 Err(error) => {
-                    self.add_unless_alive(*run_id, &error);
-                    if spared.done.is_empty() {
-                        return Err(error);
+                    if is_alone {
+                        self.add_unless_alive(*run_id, &error);
+                    } else if !lives(&error) {
+                        self.start = Start::One;
+                        return spared.or(error, left);
                     }
-                    spared.failed.push(*run_id);
-                    spared.failed.extend(left);
-                    return Ok(spared);
+                    break Err(error);
                 }
             }
-            if began_all.elapsed() > limit {
-                break;
+            if began.elapsed() > limit {
+                break Ok(());
             }
+        };
+        if are_many && (left.is_empty() || (start == Start::All && !was_late)) {
+            self.start = Start::All;
         }
-        spared.failed.extend(left);
-        Ok(spared)
+        match end {
+            Err(error) => spared.or(error, left),
+            Ok(()) => Ok(spared.leaving(left)),
+        }
+    }
+}
+
+/// Failures of runs that were tried alone.
+#[derive(Default)]
+struct Failures {
+    /// The last ones, as far as their reasons may concern all runs.
+    in_a_row: usize,
+    /// The runs that failed for the first time, for such a reason.
+    fresh: Vec<Uuid>,
+}
+
+impl Failures {
+    /// Adds a failure. Returns whether the reason probably concerns all runs.
+    fn may_be_an_outage(&mut self, run_id: Uuid, is_fresh: bool, error: &sqlx::Error) -> bool {
+        if !has_waited(error) && !concerns_all_runs(error) {
+            self.in_a_row = 0;
+            return false;
+        }
+        self.in_a_row += 1;
+        if is_fresh {
+            self.fresh.push(run_id);
+        }
+        self.in_a_row == FAILURES_OF_AN_OUTAGE
+    }
+}
+
+impl Spared {
+    /// The result if an error ended the work.
+    fn or(self, error: sqlx::Error, left: &[Uuid]) -> Result<Self, sqlx::Error> {
+        if self.done.is_empty() { Err(error) } else { Ok(self.leaving(left)) }
+    }
+
+    fn leaving(mut self, left: &[Uuid]) -> Self {
+        self.failed.extend(left);
+        self
     }
 }
 
