@@ -293,6 +293,30 @@ async fn waits_that_were_over_while_a_table_was_locked_end_once_it_is_free() {
     worker.stop().await;
 }
 
+/// The pauses of the refused runs end before maintenance has tried all of them.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn many_waits_that_cannot_end_do_not_hold_up_later_ones() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, &waits_that_are_over(20)).await;
+    execute(&db, "update runledger.run set priority = 1").await;
+    execute(&db, "update runledger.waiting set wake_at = now() + interval '3 seconds'").await;
+    execute(&db, &waits_that_are_over(500)).await;
+    execute(
+        &db,
+        "create function public.refuse() returns trigger language plpgsql as
+         $$ begin perform pg_sleep(0.1); raise exception 'no'; end $$;
+         create trigger refuses before insert on runledger.ready for each row
+         when (new.priority = 0) execute function public.refuse()",
+    )
+    .await;
+    let worker =
+        App::new(db.clone()).with(jobs![chore_of_an_hour]).timings(Timings::FAST).start().await.unwrap();
+    let ended = "select count(*) from runledger.outcome";
+    eventually(async || scalar::<i64>(&db, ended).await, |n| *n == 20).await;
+    worker.stop().await;
+}
+
 #[job]
 async fn chore_without_an_end() -> Result<()> {
     std::future::pending().await

@@ -81,13 +81,13 @@ impl Requests {
         budget: &mut Budget,
     ) -> Result<usize, sqlx::Error> {
         let mut n_cancelled = 0;
-        let mut left_out = self.aside.runs();
-        left_out.extend(self.walks.iter().flat_map(Walk::runs));
+        let mut search = self.aside.search();
+        search.left_out.extend(self.walks.iter().flat_map(Walk::runs));
         loop {
-            let limit = limit_beyond(at_once, &left_out);
-            let query = sqlx::query_as(sql::CANCEL_LEFT).bind(limit).bind(&left_out);
+            let limit = limit_beyond(at_once, &search.left_out);
+            let query = sqlx::query_as(sql::CANCEL_LEFT).bind(limit).bind(&search.left_out);
             let left: Vec<(Uuid, Option<String>, bool)> = query.fetch_all(&mut *connection).await?;
-            left_out.extend(left.iter().map(|(run_id, ..)| *run_id));
+            search.left_out.extend(left.iter().map(|(run_id, ..)| *run_id));
             let (over, going_on): (Vec<_>, Vec<_>) = left.into_iter().partition(|(.., is_over)| *is_over);
             let mut walked: Vec<Uuid> = over.into_iter().map(|(run_id, ..)| run_id).collect();
             let ids: Vec<Uuid> = going_on.iter().map(|(run_id, ..)| *run_id).collect();
@@ -121,7 +121,7 @@ impl Requests {
             if !walked.is_empty() {
                 self.walks.push(Walk::below(walked, None));
             }
-            if going_on.is_empty() || budget.is_spent() {
+            if budget.is_spent() || (going_on.is_empty() && !search.retries()) {
                 return Ok(n_cancelled);
             }
         }

@@ -20,11 +20,11 @@ pub(crate) async fn carry_out(
     budget: Duration,
 ) -> Result<(), sqlx::Error> {
     let began = Instant::now();
-    let mut left_out = aside.runs();
+    let mut search = aside.search();
     loop {
         let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
-            .bind(limit_beyond(at_once, &left_out))
-            .bind(&left_out)
+            .bind(limit_beyond(at_once, &search.left_out))
+            .bind(&search.left_out)
             .fetch_all(&mut *connection)
             .await?;
         let free = free(connection, &left).await?;
@@ -36,9 +36,12 @@ pub(crate) async fn carry_out(
             failed.extend(Box::pin(aside.spare(connection, &[*run_id], take_free)).await?.failed);
         }
         if left.is_empty() {
+            if search.retries() {
+                continue;
+            }
             return Ok(());
         }
-        left_out.extend(&left);
+        search.left_out.extend(&left);
         let others: Vec<Uuid> = left.into_iter().filter(|run_id| !failed.contains(run_id)).collect();
         Box::pin(aside.spare(connection, &others, forget)).await?;
     }

@@ -1,7 +1,7 @@
 //! Runs that maintenance sets aside because it fails for them: their rows are bad, or others lock
 //! them. Other runs do not wait for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use sqlx::PgConnection;
@@ -53,6 +53,25 @@ struct Pause {
     length: Duration,
 }
 
+/// A search for runs. It finds the runs that failed before, and whose pause is over, after all
+/// others: many of them must not hide the others.
+#[derive(Debug)]
+pub(crate) struct Search {
+    /// The runs to leave out.
+    pub(crate) left_out: Vec<Uuid>,
+    to_retry: Vec<Uuid>,
+}
+
+impl Search {
+    /// Includes the runs that failed before. Call it when no other run is left. Returns false if
+    /// there are none, or if the search includes them already.
+    pub(crate) fn retries(&mut self) -> bool {
+        let to_retry: HashSet<Uuid> = std::mem::take(&mut self.to_retry).into_iter().collect();
+        self.left_out.retain(|run_id| !to_retry.contains(run_id));
+        !to_retry.is_empty()
+    }
+}
+
 /// The result of work that was repeated run by run.
 #[derive(Debug, Default)]
 pub(crate) struct Spared {
@@ -68,6 +87,14 @@ impl SetAside {
         let now = Instant::now();
         self.runs.retain(|_, pause| now < pause.end + REMEMBERED);
         self.runs.iter().filter(|(_, pause)| now < pause.end).map(|(run_id, _)| *run_id).collect()
+    }
+
+    /// Begins a search for runs.
+    pub(crate) fn search(&mut self) -> Search {
+        let paused = self.runs();
+        let left_out: Vec<Uuid> = self.runs.keys().copied().collect();
+        let to_retry = left_out.iter().filter(|run_id| !paused.contains(run_id)).copied().collect();
+        Search { left_out, to_retry }
     }
 
     /// Sets a run aside. `took` is the duration of its last try.
@@ -277,6 +304,19 @@ mod tests {
         let ended = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         aside.runs.get_mut(&run_id).unwrap().end = ended;
         assert!(aside.runs().is_empty());
+    }
+
+    #[test]
+    fn runs_that_failed_before_are_searched_after_the_others_and_not_during_their_pause() {
+        let (mut aside, paused, ready) = (SetAside::default(), Uuid::from_u128(1), Uuid::from_u128(2));
+        assert!(!aside.search().retries());
+        aside.add(paused, Duration::ZERO);
+        aside.add(ready, Duration::ZERO);
+        aside.runs.get_mut(&ready).unwrap().end = Instant::now();
+        let mut search = aside.search();
+        assert!(search.left_out.contains(&ready) && search.retries());
+        assert_eq!(search.left_out, [paused]);
+        assert!(!search.retries());
     }
 
     #[test]

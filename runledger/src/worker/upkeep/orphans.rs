@@ -54,10 +54,13 @@ pub(crate) async fn adopt_orphans(
     aside: &mut SetAside,
     wakes: Option<&Wakes>,
 ) -> Result<Adopted, sqlx::Error> {
-    let (mut n_runs, mut left_out, began) = (0, aside.runs(), Instant::now());
+    let (mut n_runs, mut search, began) = (0, aside.search(), Instant::now());
     loop {
-        let orphaned = worker::orphaned(connection, BATCH, &left_out).await?;
+        let orphaned = worker::orphaned(connection, BATCH, &search.left_out).await?;
         if orphaned.is_empty() {
+            if search.retries() {
+                continue;
+            }
             return Ok(Adopted { n_runs, is_done: true });
         }
         let settle = async move |connection: &mut PgConnection, runs: &[Uuid]| match runs {
@@ -72,7 +75,7 @@ pub(crate) async fn adopt_orphans(
             wakes.owe(owed);
         }
         n_runs += orphaned.len();
-        left_out.extend(orphaned);
+        search.left_out.extend(orphaned);
         if began.elapsed() > TURN {
             return Ok(Adopted { n_runs, is_done: false });
         }

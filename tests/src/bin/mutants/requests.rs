@@ -100,11 +100,18 @@ pub const REQUESTS: &[Mutant] = &[
     },
     Mutant {
         name: "bad-row-stops-its-batch",
-        edits: &[Edit {
-            file: "runledger/src/store/worker/set_aside.rs",
-            old: "            Err(error) if spares_others(&error) => {}\n",
-            new: "            Err(error) if false && spares_others(&error) => {}\n",
-        }],
+        edits: &[
+            Edit {
+                file: "runledger/src/store/worker/set_aside.rs",
+                old: "Err(error) if spares_others(&error) && !is_alone => {",
+                new: "Err(error) if false && !is_alone => {",
+            },
+            Edit {
+                file: "runledger/src/store/worker/set_aside.rs",
+                old: "Err(error) if spares_others(&error) => {",
+                new: "Err(error) if is_alone && spares_others(&error) => {",
+            },
+        ],
         tests: &["it::chores::wait_that_cannot_end_does_not_stop_others"],
     },
     Mutant {
@@ -121,8 +128,8 @@ pub const REQUESTS: &[Mutant] = &[
         edits: &[
             Edit {
                 file: "runledger/src/store/worker/deadlines.rs",
-                old: "        seen.extend(reasons.iter().map(|(run_id, _)| *run_id));\n",
-                new: "        seen.truncate(seen.len());\n",
+                old: "        search.left_out.extend(reasons.iter().map(|(run_id, _)| *run_id));\n",
+                new: "        search.left_out.truncate(usize::MAX);\n",
             },
             Edit {
                 file: "runledger/src/store/operator/cancel.rs",
