@@ -82,12 +82,12 @@ impl Requests {
     ) -> Result<usize, sqlx::Error> {
         let mut n_cancelled = 0;
         let mut search = self.aside.search();
-        search.left_out.extend(self.walks.iter().flat_map(Walk::runs));
+        search.leave_out(self.walks.iter().flat_map(Walk::runs).copied());
         loop {
-            let limit = limit_beyond(at_once, &search.left_out);
-            let query = sqlx::query_as(sql::CANCEL_LEFT).bind(limit).bind(&search.left_out);
+            let limit = limit_beyond(at_once, search.left_out());
+            let query = sqlx::query_as(sql::CANCEL_LEFT).bind(limit).bind(search.left_out());
             let left: Vec<(Uuid, Option<String>, bool)> = query.fetch_all(&mut *connection).await?;
-            search.left_out.extend(left.iter().map(|(run_id, ..)| *run_id));
+            search.leave_out(left.iter().map(|(run_id, ..)| *run_id));
             let (over, going_on): (Vec<_>, Vec<_>) = left.into_iter().partition(|(.., is_over)| *is_over);
             let mut walked: Vec<Uuid> = over.into_iter().map(|(run_id, ..)| run_id).collect();
             let ids: Vec<Uuid> = going_on.iter().map(|(run_id, ..)| *run_id).collect();

@@ -24,8 +24,8 @@ pub(crate) async fn carry_out(
     let (mut budget, mut to_wake) = (Budget(Some(budget)), Vec::new());
     let mut search = aside.search();
     loop {
-        let limit = limit_beyond(at_once, &search.left_out);
-        let query = sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(&search.left_out);
+        let limit = limit_beyond(at_once, search.left_out());
+        let query = sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(search.left_out());
         let due: Vec<(Uuid, i64)> = query.fetch_all(&mut *connection).await?;
         if due.is_empty() {
             if search.retries() {
@@ -42,7 +42,7 @@ pub(crate) async fn carry_out(
             aside.add(run_id, Duration::ZERO);
             failed.push(run_id);
         }
-        search.left_out.extend(reasons.iter().map(|(run_id, _)| *run_id));
+        search.leave_out(reasons.iter().map(|(run_id, _)| *run_id));
         let cancelled: Vec<Uuid> =
             reasons.into_iter().map(|(run_id, _)| run_id).filter(|run_id| !failed.contains(run_id)).collect();
         Box::pin(aside.spare(connection, &cancelled, forget)).await?;

@@ -23,8 +23,8 @@ pub(crate) async fn carry_out(
     let mut search = aside.search();
     loop {
         let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
-            .bind(limit_beyond(at_once, &search.left_out))
-            .bind(&search.left_out)
+            .bind(limit_beyond(at_once, search.left_out()))
+            .bind(search.left_out())
             .fetch_all(&mut *connection)
             .await?;
         let free = free(connection, &left).await?;
@@ -41,7 +41,7 @@ pub(crate) async fn carry_out(
             }
             return Ok(());
         }
-        search.left_out.extend(&left);
+        search.leave_out(left.iter().copied());
         let others: Vec<Uuid> = left.into_iter().filter(|run_id| !failed.contains(run_id)).collect();
         Box::pin(aside.spare(connection, &others, forget)).await?;
     }

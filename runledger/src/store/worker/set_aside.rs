@@ -57,16 +57,28 @@ struct Pause {
 /// others: many of them must not hide the others.
 #[derive(Debug)]
 pub(crate) struct Search {
-    /// The runs to leave out.
-    pub(crate) left_out: Vec<Uuid>,
-    to_retry: Vec<Uuid>,
+    left_out: Vec<Uuid>,
+    to_retry: HashSet<Uuid>,
 }
 
 impl Search {
+    /// The runs that the next query leaves out.
+    pub(crate) fn left_out(&self) -> &[Uuid] {
+        &self.left_out
+    }
+
+    /// Leaves these runs out of all further queries.
+    pub(crate) fn leave_out(&mut self, runs: impl IntoIterator<Item = Uuid>) {
+        for run_id in runs {
+            self.to_retry.remove(&run_id);
+            self.left_out.push(run_id);
+        }
+    }
+
     /// Includes the runs that failed before. Call it when no other run is left. Returns false if
     /// there are none, or if the search includes them already.
     pub(crate) fn retries(&mut self) -> bool {
-        let to_retry: HashSet<Uuid> = std::mem::take(&mut self.to_retry).into_iter().collect();
+        let to_retry = std::mem::take(&mut self.to_retry);
         self.left_out.retain(|run_id| !to_retry.contains(run_id));
         !to_retry.is_empty()
     }
@@ -84,17 +96,18 @@ pub(crate) struct Spared {
 impl SetAside {
     /// The runs to leave out.
     pub(crate) fn runs(&mut self) -> Vec<Uuid> {
-        let now = Instant::now();
-        self.runs.retain(|_, pause| now < pause.end + REMEMBERED);
-        self.runs.iter().filter(|(_, pause)| now < pause.end).map(|(run_id, _)| *run_id).collect()
+        let Search { mut left_out, to_retry } = self.search();
+        left_out.retain(|run_id| !to_retry.contains(run_id));
+        left_out
     }
 
     /// Begins a search for runs.
     pub(crate) fn search(&mut self) -> Search {
-        let paused = self.runs();
-        let left_out: Vec<Uuid> = self.runs.keys().copied().collect();
-        let to_retry = left_out.iter().filter(|run_id| !paused.contains(run_id)).copied().collect();
-        Search { left_out, to_retry }
+        let now = Instant::now();
+        self.runs.retain(|_, pause| now < pause.end + REMEMBERED);
+        let is_over = |(_, pause): &(&Uuid, &Pause)| pause.end <= now;
+        let to_retry = self.runs.iter().filter(is_over).map(|(run_id, _)| *run_id).collect();
+        Search { left_out: self.runs.keys().copied().collect(), to_retry }
     }
 
     /// Sets a run aside. `took` is the duration of its last try.
@@ -314,9 +327,12 @@ mod tests {
         aside.add(ready, Duration::ZERO);
         aside.runs.get_mut(&ready).unwrap().end = Instant::now();
         let mut search = aside.search();
-        assert!(search.left_out.contains(&ready) && search.retries());
-        assert_eq!(search.left_out, [paused]);
+        assert!(search.left_out().contains(&ready) && search.retries());
+        assert_eq!(search.left_out(), [paused]);
         assert!(!search.retries());
+        let mut search = aside.search();
+        search.leave_out([ready]);
+        assert!(!search.retries(), "the caller works on it elsewhere");
     }
 
     #[test]

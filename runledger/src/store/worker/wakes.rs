@@ -20,11 +20,11 @@ pub(crate) async fn wake_due(
     limit: i64,
 ) -> Result<usize, sqlx::Error> {
     let mut search = aside.search();
-    let mut due = timers_due(connection, limit, &search.left_out).await?;
+    let mut due = timers_due(connection, limit, search.left_out()).await?;
     let n_left = limit - i64::try_from(due.len()).unwrap_or(limit);
     if n_left > 0 && search.retries() {
-        search.left_out.extend(&due);
-        due.extend(timers_due(connection, n_left, &search.left_out).await?);
+        search.leave_out(due.iter().copied());
+        due.extend(timers_due(connection, n_left, search.left_out()).await?);
     }
     let wake = async |connection: &mut PgConnection, runs: &[Uuid]| {
         write(sql::WAKE_DUE, |wake| sqlx::query_scalar(wake).bind(runs).fetch_all(connection)).await
@@ -60,7 +60,7 @@ pub(crate) async fn wake_stranded(
 ) -> Result<(), sqlx::Error> {
     let mut search = aside.search();
     loop {
-        let query = sqlx::query_scalar(sql::STRANDED).bind(limit).bind(&search.left_out);
+        let query = sqlx::query_scalar(sql::STRANDED).bind(limit).bind(search.left_out());
         let stranded: Vec<Uuid> = query.fetch_all(&mut *connection).await?;
         if stranded.is_empty() {
             if search.retries() {
@@ -73,6 +73,6 @@ pub(crate) async fn wake_stranded(
                 wake(connection, runs, IfLocked::Skip).await
             })
             .await?;
-        search.left_out.extend(stranded);
+        search.leave_out(stranded);
     }
 }

@@ -56,7 +56,7 @@ pub(crate) async fn adopt_orphans(
 ) -> Result<Adopted, sqlx::Error> {
     let (mut n_runs, mut search, began) = (0, aside.search(), Instant::now());
     loop {
-        let orphaned = worker::orphaned(connection, BATCH, &search.left_out).await?;
+        let orphaned = worker::orphaned(connection, BATCH, search.left_out()).await?;
         if orphaned.is_empty() {
             if search.retries() {
                 continue;
@@ -75,7 +75,7 @@ pub(crate) async fn adopt_orphans(
             wakes.owe(owed);
         }
         n_runs += orphaned.len();
-        search.left_out.extend(orphaned);
+        search.leave_out(orphaned);
         if began.elapsed() > TURN {
             return Ok(Adopted { n_runs, is_done: false });
         }

@@ -104,8 +104,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-orphan-sweep",
         edits: &[Edit {
             file: "runledger/src/worker/upkeep/orphans.rs",
-            old: "worker::orphaned(connection, BATCH, &search.left_out)",
-            new: "worker::orphaned(connection, 0, &search.left_out)",
+            old: "worker::orphaned(connection, BATCH, search.left_out())",
+            new: "worker::orphaned(connection, 0, search.left_out())",
         }],
         tests: &["crashes::the_runs_of_a_killed_worker_go_on_elsewhere"],
     },

@@ -128,8 +128,8 @@ pub const REQUESTS: &[Mutant] = &[
         edits: &[
             Edit {
                 file: "runledger/src/store/worker/deadlines.rs",
-                old: "        search.left_out.extend(reasons.iter().map(|(run_id, _)| *run_id));\n",
-                new: "        search.left_out.truncate(usize::MAX);\n",
+                old: "        search.leave_out(reasons.iter().map(|(run_id, _)| *run_id));\n",
+                new: "        search.leave_out([]);\n",
             },
             Edit {
                 file: "runledger/src/store/operator/cancel.rs",
