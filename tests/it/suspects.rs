@@ -70,7 +70,8 @@ async fn run_that_exits_is_blocked_alone_among_59_long_ones() {
         }
     }
     let n_deaths = supervise(&fixture, &[]).await;
-    assert!(n_deaths <= 5, "it took {n_deaths} processes with it");
+    // An innocent run that is in all three trials by chance excuses the guilty one once.
+    assert!((5..=6).contains(&n_deaths), "it took {n_deaths} processes with it");
     let blocked = "select array(select run_id from runledger.run_state where state = 'blocked')";
     let blocked: Vec<Uuid> = scalar(db, blocked).await;
     assert_completed(&others).await;
@@ -80,7 +81,8 @@ async fn run_that_exits_is_blocked_alone_among_59_long_ones() {
     assert_eq!((info.job.as_str(), error.kind, info.attempt), ("exits", FailureKind::Crash, 0));
     let reason = error.to_string();
     assert!(
-        reason.contains("5 times") && reason.contains("the last 3 times during trials of this run"),
+        reason.contains(&format!("{n_deaths} times"))
+            && reason.contains("the last 3 times during trials of this run"),
         "{reason}"
     );
 }
