@@ -4,15 +4,13 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{Cancelled, RunHandle, RunState, Timings};
+use runledger::{RunHandle, RunState, Timings, Worker};
 use runledger_tests::proxy::Proxy;
 use runledger_tests::rows::{execute, nets_far_apart, scalar, until, worker};
+use runledger_tests::testing_db::TestDb;
 use runledger_tests::{Fixture, eventually};
 use sqlx::Connection;
 use uuid::Uuid;
-
-use crate::crowds::alone;
-use crate::plans;
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -41,10 +39,7 @@ async fn waits_and_deadlines_that_are_over_do_not_wait_for_further_heartbeats() 
     let calls = (0..200).map(|_| chore_of_an_hour().delay(LONG).deadline(LONG));
     runledger::enqueue_all(calls, &db).await.unwrap();
     execute(&db, "update runledger.deadline set deadline_at = now() - interval '1 hour'").await;
-    let proxy = Proxy::start(database.url()).await.unwrap();
-    let through = Db::connect(proxy.url()).await.unwrap();
-    let app = App::new(through).with(jobs![chore_of_an_hour]).timings(Timings::new(LONG, LONG, LONG));
-    let worker = app.start().await.unwrap();
+    let (worker, proxy) = worker_with_one_heartbeat(&database).await;
     let n_left =
         "select (select count(*) from runledger.waiting) + (select count(*) from runledger.deadline)";
     eventually(async || scalar::<i64>(&db, n_left).await, |n_left| *n_left == 0).await;
@@ -95,7 +90,7 @@ async fn until_others_and_then_the_first(db: &Db, runs: &[Uuid], state: RunState
 }
 
 /// Ends queued runs like a process that cancels them and dies before it cancels their children.
-async fn cancel_halfway(db: &Db, runs: &[Uuid]) {
+pub async fn cancel_halfway(db: &Db, runs: &[Uuid]) {
     let runs = runs.iter().map(|run_id| format!("'{run_id}'")).collect::<Vec<_>>().join(", ");
     let ended = format!(
         r#"with gone as (delete from runledger.ready where run_id in ({runs}) returning run_id, attempt),
@@ -171,6 +166,27 @@ async fn pause_that_cannot_take_place_does_not_stop_others() {
     until_others_and_then_the_first(&db, &runs, RunState::Paused).await;
 }
 
+/// A worker that sends one heartbeat during a test, and the proxy that counts its statements.
+async fn worker_with_one_heartbeat(database: &TestDb) -> (Worker, Proxy) {
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let through = Db::connect(proxy.url()).await.unwrap();
+    let app = App::new(through).with(jobs![chore_of_an_hour]).timings(Timings::new(LONG, LONG, LONG));
+    (app.start().await.unwrap(), proxy)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pauses_continue_without_further_heartbeats() {
+    let Fixture { db, database } = Fixture::new().await;
+    let runs = queued(&db, 6).await;
+    let last = runs.last().unwrap();
+    spoil_where(&db, "waiting", &format!("new.run_id <> '{last}'"), "perform pg_sleep(0.3);").await;
+    request(&db, "pause").await;
+    let (worker, proxy) = worker_with_one_heartbeat(&database).await;
+    until(&db, *last, |info| info.state == RunState::Paused).await;
+    assert_eq!(proxy.count("-- heartbeat"), 1);
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn request_for_a_run_that_nobody_can_take_is_looked_at_once_a_heartbeat() {
     let Fixture { db, database } = Fixture::new().await;
@@ -239,6 +255,46 @@ async fn child_that_cannot_be_cancelled_does_not_stop_its_siblings_and_others() 
     worker.stop().await;
 }
 
+const END_THE_SESSION: &str = "perform pg_terminate_backend(pg_backend_pid());";
+
+/// With so few connections, maintenance keeps none, and does not try again at once.
+async fn small_pool(database: &TestDb) -> Db {
+    Db::connect_with(database.url().parse().unwrap(), 4).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadline_whose_trigger_ends_the_session_does_not_stop_others() {
+    let Fixture { db: _, database } = Fixture::new().await;
+    let db = small_pool(&database).await;
+    let runs = overdue(&db, 3).await;
+    spoil_where(&db, "outcome", &format!("new.run_id = '{}'", runs[0]), END_THE_SESSION).await;
+    until_others_and_then_the_first(&db, &runs, RunState::Cancelled).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn child_whose_trigger_ends_the_session_does_not_stop_other_children() {
+    let Fixture { db: _, database } = Fixture::new().await;
+    let db = small_pool(&database).await;
+    let runs = queued(&db, 4).await;
+    let (parents, children) = runs.split_at(2);
+    let families = format!(
+        "update runledger.run set parent_id = '{}', depth = 1 where run_id = '{}';
+         update runledger.run set parent_id = '{}', depth = 1 where run_id = '{}'",
+        parents[0], children[0], parents[1], children[1]
+    );
+    execute(&db, &families).await;
+    cancel_halfway(&db, parents).await;
+    spoil_where(&db, "outcome", &format!("new.run_id = '{}'", children[0]), END_THE_SESSION).await;
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    until_cancelled(&db, children[1]).await;
+    let n_requests = async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await;
+    eventually(n_requests, |n| *n == 1).await;
+    mend(&db).await;
+    until_cancelled(&db, children[0]).await;
+    eventually(n_requests, |n| *n == 0).await;
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_that_cannot_end_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -250,6 +306,22 @@ async fn wait_that_cannot_end_does_not_stop_others() {
         .await;
     mend(&db).await;
     until(&db, spoiled, |info| info.state == RunState::Completed).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadline_is_enforced_before_all_waits_that_cannot_end_are_tried() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, &waits_that_are_over(200)).await;
+    execute(&db, "create sequence public.tries").await;
+    let count = "perform nextval('public.tries'); perform pg_sleep(0.05);";
+    spoil_where(&db, "ready", "new.cause = 'woken'", count).await;
+    let runs = overdue(&db, 1).await;
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    until_cancelled(&db, runs[0]).await;
+    let n_tries = scalar::<i64>(&db, "select last_value from public.tries").await;
+    assert!(n_tries < 100, "{n_tries}");
+    mend(&db).await;
     worker.stop().await;
 }
 
@@ -469,64 +541,5 @@ async fn parent_that_cannot_be_woken_does_not_stop_others() {
     until(&db, runs[1], |info| info.state == RunState::Completed).await;
     mend(&db).await;
     until(&db, runs[0], |info| info.state == RunState::Completed).await;
-    worker.stop().await;
-}
-
-/// Inserts children of a run: `n_ended` terminal ones, and one that starts in an hour.
-fn children(parent: Uuid, n_ended: usize) -> String {
-    format!(
-        "insert into runledger.run (run_id, job, tenant, queue, priority, input, parent_id, depth, start_at)
-             select lpad(to_hex(n), 32, '0')::uuid, 'chore_of_an_hour', '', 'default', 0, '[]', '{parent}', 1, now()
-             from generate_series(1, {n_ended} + 1) n;
-         insert into runledger.outcome (run_id, state, output, attempt)
-             select run_id, 'completed', 'null', 1 from runledger.run where parent_id = '{parent}' order by run_id limit {n_ended};
-         insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-             select run_id, queue, job, priority, now() + interval '1 hour', 'enqueued', 0, 0, 0
-             from runledger.run where parent_id = '{parent}' order by run_id desc limit 1"
-    )
-}
-
-const LAST_CHILD: &str =
-    "select run_id from runledger.run where parent_id is not null order by run_id desc limit 1";
-
-const CHILDREN_READ: &str = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'run_parent'";
-
-#[tokio::test(flavor = "multi_thread")]
-async fn cancel_reads_the_children_of_a_run_in_pages() {
-    let Fixture { db, database } = Fixture::new().await;
-    let parent = chore_of_an_hour().delay(LONG).enqueue(&db).await.unwrap();
-    let mut others = database.connect().await.unwrap();
-    plans::execute(&mut others, &children(parent.id(), 10_000)).await;
-    others.close().await.unwrap();
-    let last: Uuid = scalar(&db, LAST_CHILD).await;
-    alone(&db).await;
-    let before: i64 = scalar(&db, CHILDREN_READ).await;
-
-    let proxy = Proxy::start(database.url()).await.unwrap();
-    let through = Db::connect(proxy.url()).await.unwrap();
-    let cancelled =
-        RunHandle::attach(chore_of_an_hour, &through, parent.id()).cancel("no more").await.unwrap();
-    assert_eq!(cancelled, Cancelled::Now);
-    assert_eq!(db.run(last).await.unwrap().state, RunState::Cancelled);
-    assert_eq!(proxy.count("-- cancel_below"), 6, "10,001 children in pages of 2,000");
-    through.pool().close().await;
-    alone(&db).await;
-    // The server reports its statistics late: wait until they include the last page.
-    let n_read = async || scalar::<i64>(&db, CHILDREN_READ).await - before;
-    let n_read = eventually(n_read, |n_read| *n_read > 10_000).await;
-    assert!(n_read < 11_000, "{n_read} index entries for 10,001 children");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn worker_cancels_what_an_ended_run_with_many_children_has_left() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    let parent = chore_of_an_hour().delay(LONG).enqueue(&db).await.unwrap();
-    execute(&db, &children(parent.id(), 10_000)).await;
-    let last: Uuid = scalar(&db, LAST_CHILD).await;
-    cancel_halfway(&db, &[parent.id()]).await;
-    let worker = worker(&db, jobs![chore_of_an_hour]).await;
-    let info = until(&db, last, |info| info.state == RunState::Cancelled).await;
-    assert!(info.error.unwrap().to_string().contains("half done"));
-    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await, |n| *n == 0).await;
     worker.stop().await;
 }

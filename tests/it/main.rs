@@ -11,6 +11,7 @@ mod attempts;
 mod bad_input;
 mod blocking;
 mod cancel;
+mod cancel_pages;
 mod children;
 mod chores;
 mod claim;

@@ -306,7 +306,7 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     let mut aside = SetAside::default();
     for _ in 0..TRIES {
         wait_for_locks(connection).await?;
-        super::worker::wakes::wake_due(connection, &mut aside, i64::MAX).await?;
+        super::worker::wakes::wake_due(connection, &mut aside, i64::MAX, Duration::MAX).await?;
         super::worker::deadlines::carry_out(connection, &mut aside, i64::MAX, Duration::MAX).await?;
         cancel_requested(connection).await?;
         if !is_cancel_left(connection).await? {

@@ -16,7 +16,7 @@ use crate::model::run::state::RunState;
 use crate::store::attempt::wait::{Above, above, try_wake_parent, wake};
 use crate::store::error::{Class, class, spares_others};
 use crate::store::graph::{lock_counters, release};
-use crate::store::locks::{IfLocked, free, is_locked};
+use crate::store::locks::{IfLocked, is_locked};
 use crate::store::places::has_repaired;
 use crate::store::sql;
 use crate::store::write::{commit, write};
@@ -46,10 +46,6 @@ pub(crate) enum By {
 /// The maximum number of tries of a cancel. The server may end a try because of a deadlock or a
 /// conflict.
 const TRIES: u32 = 5;
-
-/// After this many failures, a caller without a budget gets the error, because it may concern all
-/// runs. Maintenance then cancels the remaining runs.
-const MOST_FAILURES: usize = 100;
 
 /// The result of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,38 +154,9 @@ pub(crate) async fn cancel_below(
     }
 }
 
-/// Cancels runs one by one for the engine, while the budget lasts. Stores a request for a run that
-/// another transaction keeps locked, or whose cancel fails. Appends the parents to wake afterwards.
-/// Returns the runs for which storing the request failed too.
-pub(crate) async fn cancel_each(
-    connection: &mut PgConnection,
-    runs: Vec<(Uuid, Option<&str>)>,
-    budget: &mut Budget,
-    to_wake: &mut Vec<Uuid>,
-) -> Result<Vec<(Uuid, sqlx::Error)>, sqlx::Error> {
-    let ids: Vec<Uuid> = runs.iter().map(|(run_id, _)| *run_id).collect();
-    let free = free(connection, &ids).await?;
-    let mut failed = Vec::new();
-    for (run_id, reason) in runs {
-        let is_free = free.contains(&run_id);
-        match budget.spend(cancel_or_note(connection, run_id, reason, is_free)).await {
-            Ok(parent) => to_wake.extend(parent),
-            Err(error)
-                if spares_others(&error) && !(budget.is_unlimited() && failed.len() == MOST_FAILURES) =>
-            {
-                failed.push((run_id, error));
-            }
-            Err(error) => return Err(error),
-        }
-        if budget.is_spent() {
-            break;
-        }
-    }
-    Ok(failed)
-}
-
-/// Cancels a run if it is free, or stores a request. Returns the parent to wake afterwards.
-async fn cancel_or_note(
+/// Cancels a run for the engine. Stores a request if it is not free, or if the cancel fails.
+/// Returns the parent to wake afterwards.
+pub(crate) async fn cancel_or_note(
     connection: &mut PgConnection,
     run_id: Uuid,
     reason: Option<&str>,

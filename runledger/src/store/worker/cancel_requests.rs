@@ -61,13 +61,21 @@ impl Requests {
             if !walk.go_on(connection, budget, &mut self.to_wake).await? {
                 return Ok(false);
             }
-            if let Some(error) = walk.failure() {
-                tracing::warn!(%error, runs = ?walk.runs(), "not everything below runs is cancelled; a worker tries again");
-                walk.runs().iter().for_each(|run_id| self.aside.add(*run_id, Duration::ZERO));
-            } else {
-                n_forgotten += Box::pin(self.aside.spare(connection, walk.runs(), forget)).await?.done.len();
-            }
+            let (failure, runs) = (walk.failure(), walk.runs().to_vec());
             self.walks.pop();
+            match (failure, runs.as_slice()) {
+                (None, runs) => {
+                    n_forgotten += Box::pin(self.aside.spare(connection, runs, forget)).await?.done.len();
+                }
+                (Some(error), [run_id]) => {
+                    tracing::warn!(%error, %run_id, "not everything below a run is cancelled; a worker tries again");
+                    self.aside.add(*run_id, Duration::ZERO);
+                }
+                // Shows below which of the runs a cancel fails. The others are done.
+                (Some(_), runs) => {
+                    self.walks.extend(runs.iter().map(|run_id| Walk::below(vec![*run_id], None)));
+                }
+            }
         }
         Ok(n_cancelled == 0 && n_forgotten == 0 && !budget.is_spent())
     }

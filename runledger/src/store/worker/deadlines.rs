@@ -6,9 +6,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::cancel_requests::CarriedOut;
-use super::set_aside::SetAside;
-use crate::store::locks::limit_beyond;
-use crate::store::operator::cancel::{Budget, cancel_each};
+use super::set_aside::{SetAside, Spared};
+use crate::store::locks::{free, limit_beyond};
+use crate::store::operator::cancel::{Budget, cancel_or_note};
 use crate::store::sql;
 use crate::store::write::write;
 
@@ -33,18 +33,26 @@ pub(crate) async fn carry_out(
             }
             return Ok(CarriedOut { is_done: true, to_wake });
         }
-        let reasons: Vec<(Uuid, String)> =
-            due.into_iter().map(|(run_id, deadline_ms)| (run_id, reason(deadline_ms))).collect();
-        let overdue = reasons.iter().map(|(run_id, reason)| (*run_id, Some(reason.as_str()))).collect();
-        let mut failed = Vec::new();
-        for (run_id, error) in cancel_each(connection, overdue, &mut budget, &mut to_wake).await? {
-            tracing::warn!(%error, %run_id, "a run whose deadline is over is not cancelled yet; a worker tries again");
-            aside.add(run_id, Duration::ZERO);
-            failed.push(run_id);
+        search.leave_out(due.iter().map(|(run_id, _)| *run_id));
+        let ids: Vec<Uuid> = due.iter().map(|(run_id, _)| *run_id).collect();
+        let free = free(connection, &ids).await?;
+        let mut cancelled = Vec::new();
+        for (run_id, deadline_ms) in due {
+            let is_free = free.contains(&run_id);
+            let cancel = async move |connection: &mut PgConnection, _: &[Uuid]| {
+                let parent = cancel_or_note(connection, run_id, Some(&reason(deadline_ms)), is_free).await?;
+                Ok(parent.into_iter().collect())
+            };
+            let Spared { done: parents, failed } =
+                budget.spend(Box::pin(aside.spare(connection, &[run_id], cancel))).await?;
+            to_wake.extend(parents);
+            if failed.is_empty() {
+                cancelled.push(run_id);
+            }
+            if budget.is_spent() {
+                break;
+            }
         }
-        search.leave_out(reasons.iter().map(|(run_id, _)| *run_id));
-        let cancelled: Vec<Uuid> =
-            reasons.into_iter().map(|(run_id, _)| run_id).filter(|run_id| !failed.contains(run_id)).collect();
         Box::pin(aside.spare(connection, &cancelled, forget)).await?;
         if budget.is_spent() {
             return Ok(CarriedOut { is_done: false, to_wake });

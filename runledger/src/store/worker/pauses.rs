@@ -12,13 +12,14 @@ use crate::store::sql;
 use crate::store::write::{commit, write};
 
 /// Finishes pauses that no worker carries out, for about as long as `budget`, and drops requests
-/// that came too late. Leaves runs that another transaction keeps locked for a later call.
+/// that came too late. Leaves runs that another transaction keeps locked for a later call. Returns
+/// false if some may remain.
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
     aside: &mut SetAside,
     at_once: i64,
     budget: Duration,
-) -> Result<(), sqlx::Error> {
+) -> Result<bool, sqlx::Error> {
     let began = Instant::now();
     let mut search = aside.search();
     loop {
@@ -31,7 +32,7 @@ pub(crate) async fn carry_out(
         let mut failed = Vec::new();
         for run_id in left.iter().filter(|run_id| free.contains(run_id)) {
             if began.elapsed() >= budget {
-                return Ok(());
+                return Ok(false);
             }
             failed.extend(Box::pin(aside.spare(connection, &[*run_id], take_free)).await?.failed);
         }
@@ -39,7 +40,7 @@ pub(crate) async fn carry_out(
             if search.retries() {
                 continue;
             }
-            return Ok(());
+            return Ok(true);
         }
         search.leave_out(left.iter().copied());
         let others: Vec<Uuid> = left.into_iter().filter(|run_id| !failed.contains(run_id)).collect();

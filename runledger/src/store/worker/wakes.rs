@@ -1,11 +1,11 @@
 //! Wakes suspended runs whose timer is due, or whose wake-up was lost.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::set_aside::SetAside;
+use super::set_aside::{SetAside, Spared};
 use crate::store::attempt::wait::wake;
 use crate::store::locks::IfLocked;
 use crate::store::sql;
@@ -13,11 +13,12 @@ use crate::store::write::write;
 
 /// Queues suspended runs whose wait has reached its limit, the longest overdue first. Leaves out
 /// runs that are set aside. Sets aside runs that another transaction keeps locked. Returns how many
-/// runs it found.
+/// runs it found. If the database refuses some, ends after about `budget`.
 pub(crate) async fn wake_due(
     connection: &mut PgConnection,
     aside: &mut SetAside,
     limit: i64,
+    budget: Duration,
 ) -> Result<usize, sqlx::Error> {
     let mut search = aside.search();
     let mut due = timers_due(connection, limit, search.left_out()).await?;
@@ -32,12 +33,13 @@ pub(crate) async fn wake_due(
     if due.is_empty() {
         return Ok(0);
     }
-    if aside.spare(connection, &due, wake).await?.done.len() < due.len() {
-        // Other transactions have woken them, or keep them locked.
+    let Spared { done, failed } = aside.spare_within(budget, connection, &due, wake).await?;
+    if done.len() + failed.len() < due.len() {
+        // Other transactions have woken the rest, or keep them locked.
         let still_due = timers_due(connection, limit, &aside.runs()).await?;
         still_due
             .iter()
-            .filter(|run_id| due.contains(run_id))
+            .filter(|run_id| due.contains(run_id) && !failed.contains(run_id))
             .for_each(|run_id| aside.add(*run_id, Duration::ZERO));
     }
     Ok(due.len())
@@ -52,27 +54,30 @@ async fn timers_due(
 }
 
 /// Wakes the runs that wait for ended children, except runs that are set aside. Finds none unless a
-/// wake-up was lost.
+/// wake-up was lost. Ends after about `budget`. Returns false if some may remain.
 pub(crate) async fn wake_stranded(
     connection: &mut PgConnection,
     aside: &mut SetAside,
-    limit: i64,
-) -> Result<(), sqlx::Error> {
-    let mut search = aside.search();
+    at_once: i64,
+    budget: Duration,
+) -> Result<bool, sqlx::Error> {
+    let (mut search, began) = (aside.search(), Instant::now());
     loop {
-        let query = sqlx::query_scalar(sql::STRANDED).bind(limit).bind(search.left_out());
+        let query = sqlx::query_scalar(sql::STRANDED).bind(at_once).bind(search.left_out());
         let stranded: Vec<Uuid> = query.fetch_all(&mut *connection).await?;
         if stranded.is_empty() {
             if search.retries() {
                 continue;
             }
-            return Ok(());
+            return Ok(true);
         }
-        aside
-            .spare(connection, &stranded, async |connection, runs| {
-                wake(connection, runs, IfLocked::Skip).await
-            })
-            .await?;
+        let wake =
+            async |connection: &mut PgConnection, runs: &[Uuid]| wake(connection, runs, IfLocked::Skip).await;
+        let left = budget.saturating_sub(began.elapsed());
+        aside.spare_within(left, connection, &stranded, wake).await?;
+        if began.elapsed() > budget {
+            return Ok(false);
+        }
         search.leave_out(stranded);
     }
 }

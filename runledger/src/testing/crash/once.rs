@@ -227,7 +227,9 @@ impl Course<'_> {
                 self.meet(connection, fault).await.map_err(told)?;
             }
             if self.sweep_at.take_if(|at| Instant::now() >= *at).is_some() {
-                wake_stranded(connection, &mut SetAside::default(), BATCH).await.map_err(told)?;
+                wake_stranded(connection, &mut SetAside::default(), BATCH, Duration::MAX)
+                    .await
+                    .map_err(told)?;
             }
             let look = self.drive.look(connection, run_id).await.map_err(told)?;
             if is_over(&look) {

@@ -70,6 +70,9 @@ pub(crate) const MAX_BATCH: usize = 200;
 /// The most wait timers that one statement wakes.
 const TIMERS: i64 = 1000;
 
+/// How long the claimer wakes timers if the database refuses some of them.
+const TIMERS_TURN: Duration = Duration::from_millis(500);
+
 pub(crate) struct Claimer {
     pub(crate) session: Session,
     pub(crate) worker_id: i64,
@@ -422,12 +425,12 @@ impl Claimer {
     /// Wakes runs whose wait may have reached its limit.
     async fn wake_timers(&self, state: &mut ClaimState) {
         let mut aside = std::mem::take(&mut state.timers_aside);
-        if let Ok(connection) = state.connection(&self.session).await
-            && let Err(error) =
-                Box::pin(self.session.with_timeout(wakes::wake_due(connection, &mut aside, TIMERS))).await
-        {
-            warn_outage!(&state.timers_outage, %error, "timers wait for the database");
-            state.connection = None;
+        if let Ok(connection) = state.connection(&self.session).await {
+            let wake = wakes::wake_due(connection, &mut aside, TIMERS, TIMERS_TURN);
+            if let Err(error) = Box::pin(self.session.with_timeout(wake)).await {
+                warn_outage!(&state.timers_outage, %error, "timers wait for the database");
+                state.connection = None;
+            }
         }
         state.timers_aside = aside;
     }

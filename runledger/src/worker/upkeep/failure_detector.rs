@@ -87,6 +87,8 @@ impl PlannedNets {
 /// Work that waits until nothing is more urgent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chores {
+    /// Pause requests remain to be carried out.
+    pub(crate) pauses: bool,
     /// Waits have reached their limit.
     pub(crate) timers: bool,
     /// Deadlines have passed.
@@ -95,11 +97,13 @@ pub(crate) struct Chores {
     pub(crate) cancels: bool,
     /// Runs of dead workers remain to be recovered.
     pub(crate) orphans: bool,
+    /// Runs whose wake-up was lost remain to be woken.
+    pub(crate) stranded: bool,
 }
 
 impl Chores {
     pub(crate) fn any(self) -> bool {
-        self.timers || self.deadlines || self.cancels || self.orphans
+        self.pauses || self.timers || self.deadlines || self.cancels || self.orphans || self.stranded
     }
 }
 

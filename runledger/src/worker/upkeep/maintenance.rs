@@ -156,9 +156,11 @@ impl Maintenance {
                 }
                 () = tokio::time::sleep_until(nets) => {
                     detector.nets.cast(Instant::now());
-                    let took = self.with(&mut detector, "nets", Self::run_safety_sweeps).await;
+                    let swept = self.with(&mut detector, "nets", Self::run_safety_sweeps).await;
+                    let took = swept.map(|(took, _)| took);
                     detector.chores.orphans = true;
                     detector.chores.cancels = true;
+                    detector.chores.stranded |= swept.is_some_and(|(_, are_woken)| !are_woken);
                     next_net = Instant::now() + until_next_net(took, self.timings.lease);
                 }
                 () = tokio::time::sleep_until(suspicion.unwrap_or(nets)), if suspicion.is_some() => {
@@ -200,6 +202,7 @@ impl Maintenance {
             self.fate
                 .send_if_modified(|fate| std::mem::replace(fate, WorkerExit::Drain) == WorkerExit::Alive);
         }
+        detector.chores.pauses |= reply.pauses_left;
         detector.chores.cancels |= reply.cancels_left;
         detector.chores.timers |= reply.timers_due;
         detector.chores.deadlines |= reply.deadlines_due;
@@ -224,9 +227,6 @@ impl Maintenance {
         if is_configured_anew && self.with(detector, "configurations", Self::read_configs).await.is_some() {
             detector.configs = Some(reply.configs);
         }
-        if reply.pauses_left {
-            self.with(detector, "pauses", Self::carry_out_pauses).await;
-        }
         if !self.in_flight.overdue_cancels(self.cancel_grace).is_empty() {
             self.with(detector, "cancels that are not heeded", Self::end_by_force).await;
             // Children of these runs may still be running.
@@ -236,6 +236,10 @@ impl Maintenance {
 
     /// Does a part of each pending chore.
     async fn do_chores(&self, detector: &mut FailureDetector) {
+        if detector.chores.pauses {
+            detector.chores.pauses =
+                self.with(detector, "pauses", Self::carry_out_pauses).await == Some(false);
+        }
         if detector.chores.orphans {
             let is_done = self.with(detector, "orphans", Self::recover_orphans).await;
             detector.chores.orphans = is_done == Some(false);
@@ -254,6 +258,10 @@ impl Maintenance {
         }
         if detector.chores.cancels {
             detector.chores.cancels = self.with(detector, "cancels", Self::carry_out).await == Some(false);
+        }
+        if detector.chores.stranded {
+            detector.chores.stranded =
+                self.with(detector, "lost wake-ups", Self::wake_stranded).await == Some(false);
         }
     }
 
@@ -457,8 +465,9 @@ impl Maintenance {
         Ok(is_done)
     }
 
-    /// Pauses runs that left their workers before the request arrived.
-    async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    /// Pauses runs that left their workers before the request arrived. Returns false if some
+    /// remain.
+    async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         pauses::carry_out(connection, &mut self.failing.lock().await.pauses, BATCH, TURN).await
     }
 
@@ -473,23 +482,31 @@ impl Maintenance {
 
     /// Queues runs whose wait has ended. Returns false if some may remain.
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-        let n_due = wakes::wake_due(connection, &mut self.failing.lock().await.timers, BATCH).await?;
+        let n_due = wakes::wake_due(connection, &mut self.failing.lock().await.timers, BATCH, TURN).await?;
         if n_due > 0 {
             self.wake.notify_one();
         }
         Ok(n_due == 0)
     }
 
+    /// Queues runs whose wake-up was lost. Returns false if some may remain.
+    async fn wake_stranded(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        wakes::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH, TURN).await
+    }
+
     /// Runs the safety sweeps. Each looks for a state that should not exist, and usually finds
-    /// nothing. Returns their duration.
-    async fn run_safety_sweeps(&self, connection: &mut PgConnection) -> Result<Duration, sqlx::Error> {
+    /// nothing. Returns their duration, and whether the wake-ups are complete.
+    async fn run_safety_sweeps(
+        &self,
+        connection: &mut PgConnection,
+    ) -> Result<(Duration, bool), sqlx::Error> {
         let began = Instant::now();
         // The clock may have jumped back before this process started. Later jumps have their own
         // check.
         self.clamp_future_heartbeats(connection).await?;
-        wakes::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await?;
+        let are_woken = self.wake_stranded(connection).await?;
         self.reconcile(connection).await?;
-        Ok(began.elapsed())
+        Ok((began.elapsed(), are_woken))
     }
 
     /// Runs work on the maintenance connection. Logs a failure and returns `None`.

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::{Budget, cancel_each, cancel_nodes};
+use super::{Budget, cancel_nodes, cancel_or_note};
 use crate::store::error::spares_others;
+use crate::store::locks::free;
 use crate::store::session::BEGIN_IN_ORDER;
 use crate::store::sql;
 
@@ -28,6 +29,10 @@ const FIRST_NODES: usize = 16;
 /// The maximum number of nodes that one transaction cancels.
 const MOST_NODES: usize = 1_000;
 
+/// After this many failures, a caller without a budget gets the error, because it may concern all
+/// runs. Maintenance then cancels the remaining runs.
+const MOST_FAILURES: usize = 100;
+
 /// Cancels all live descendants of some runs, page by page. Parents come before their children, so
 /// that a cancelled child never wakes a parent that is about to be cancelled too. A run that has
 /// ended or has a cancel request starts no children, so one walk is enough.
@@ -42,6 +47,11 @@ pub(crate) struct Walk {
     failed: HashSet<Uuid>,
     /// The first failure that leaves a descendant uncancelled.
     failure: Option<sqlx::Error>,
+    /// The run whose cancel is under way. If the session is lost, or the caller drops the call, the
+    /// run may be the cause.
+    under_way: Option<Uuid>,
+    /// Whether nodes are cancelled one by one, because the session was lost at several of them.
+    one_by_one: bool,
 }
 
 /// A run with children that the walk has not reached.
@@ -81,7 +91,15 @@ impl Walk {
             reason: reason.map(str::to_owned),
         };
         let todo = runs.iter().map(above).collect();
-        Self { runs, todo, n_nodes: FIRST_NODES, failed: HashSet::new(), failure: None }
+        Self {
+            runs,
+            todo,
+            n_nodes: FIRST_NODES,
+            failed: HashSet::new(),
+            failure: None,
+            under_way: None,
+            one_by_one: false,
+        }
     }
 
     /// The runs with which the walk began.
@@ -96,13 +114,17 @@ impl Walk {
 
     /// Continues the walk. Returns false if the budget is spent before the end. A run that another
     /// transaction keeps locked gets a request, which maintenance carries out. Appends the parents
-    /// to wake afterwards.
+    /// to wake afterwards. Leaves out a run at which the last call did not end.
     pub(crate) async fn go_on(
         &mut self,
         connection: &mut PgConnection,
         budget: &mut Budget,
         to_wake: &mut Vec<Uuid>,
     ) -> Result<bool, sqlx::Error> {
+        if let Some(run_id) = self.under_way.take() {
+            let error = format!("the session or the call ended during the cancel of the run {run_id}");
+            self.fail(run_id, sqlx::Error::Io(std::io::Error::other(error)));
+        }
         while !self.todo.is_empty() {
             let first = self.todo.len().saturating_sub(MOST_ABOVE);
             let above = &self.todo[first..];
@@ -149,6 +171,7 @@ impl Walk {
                 self.n_nodes = FIRST_NODES;
             }
         }
+        self.one_by_one = false;
         self.todo.append(&mut below);
     }
 
@@ -161,7 +184,8 @@ impl Walk {
         to_wake: &mut Vec<Uuid>,
     ) -> Result<Page, sqlx::Error> {
         let mut free: BTreeMap<Option<&str>, Vec<Uuid>> = BTreeMap::new();
-        for child in children.iter().filter(|child| child.goes_on && child.is_free) {
+        let is_free = |child: &&Child| child.goes_on && child.is_free && !self.failed.contains(&child.run_id);
+        for child in children.iter().filter(is_free).filter(|_| !self.one_by_one) {
             free.entry(child.reason.as_deref()).or_default().push(child.run_id);
         }
         let (mut n_taken, mut n_free) = (0, 0);
@@ -170,7 +194,9 @@ impl Walk {
             let mut left = nodes.as_slice();
             while !left.is_empty() {
                 let (next, behind) = left.split_at(self.n_nodes.min(left.len()));
+                self.one_by_one = true;
                 let n_taken_now = budget.spend(cancel_nodes(connection, next, *reason)).await?;
+                self.one_by_one = false;
                 n_taken += n_taken_now;
                 // A transaction that cancels nothing is no progress.
                 if n_taken_now > 0 && budget.is_spent() {
@@ -188,14 +214,47 @@ impl Walk {
         };
         let left = children.iter().filter(is_left);
         let left = left.map(|child| (child.run_id, child.reason.as_deref())).collect();
-        for (run_id, error) in cancel_each(connection, left, budget, to_wake).await? {
-            self.failed.insert(run_id);
-            self.failure.get_or_insert(error);
-        }
+        self.cancel_each(connection, left, budget, to_wake).await?;
         if budget.is_spent() {
             return Ok(Page::BudgetSpent);
         }
         Ok(Page::Cancelled)
+    }
+
+    /// Cancels runs one by one, while the budget lasts.
+    async fn cancel_each(
+        &mut self,
+        connection: &mut PgConnection,
+        runs: Vec<(Uuid, Option<&str>)>,
+        budget: &mut Budget,
+        to_wake: &mut Vec<Uuid>,
+    ) -> Result<(), sqlx::Error> {
+        let ids: Vec<Uuid> = runs.iter().map(|(run_id, _)| *run_id).collect();
+        let free = free(connection, &ids).await?;
+        let mut n_failures = 0;
+        for (run_id, reason) in runs {
+            self.under_way = Some(run_id);
+            match budget.spend(cancel_or_note(connection, run_id, reason, free.contains(&run_id))).await {
+                Ok(parent) => to_wake.extend(parent),
+                Err(error)
+                    if spares_others(&error) && !(budget.is_unlimited() && n_failures == MOST_FAILURES) =>
+                {
+                    n_failures += 1;
+                    self.fail(run_id, error);
+                }
+                Err(error) => return Err(error),
+            }
+            self.under_way = None;
+            if budget.is_spent() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, run_id: Uuid, error: sqlx::Error) {
+        self.failed.insert(run_id);
+        self.failure.get_or_insert(error);
     }
 }
 
