@@ -232,7 +232,7 @@ async fn cancel_nodes_once(
     Ok(taken.len())
 }
 
-/// The remaining time for cancels. `None`: unlimited.
+/// The remaining time for cancels or pauses. `None`: unlimited.
 pub(crate) struct Budget(pub(crate) Option<Duration>);
 
 impl Budget {

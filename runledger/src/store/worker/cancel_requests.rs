@@ -71,7 +71,7 @@ impl Requests {
                     tracing::warn!(%error, %run_id, "not everything below a run is cancelled; a worker tries again");
                     self.aside.add(*run_id, Duration::ZERO);
                 }
-                // Shows below which of the runs a cancel fails. The others are done.
+                // One by one, so that only a run with a failing descendant keeps its request.
                 (Some(_), runs) => {
                     self.walks.extend(runs.iter().map(|run_id| Walk::below(vec![*run_id], None)));
                 }

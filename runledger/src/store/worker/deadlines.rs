@@ -33,9 +33,9 @@ pub(crate) async fn carry_out(
             }
             return Ok(CarriedOut { is_done: true, to_wake });
         }
-        search.leave_out(due.iter().map(|(run_id, _)| *run_id));
         let ids: Vec<Uuid> = due.iter().map(|(run_id, _)| *run_id).collect();
         let free = free(connection, &ids).await?;
+        search.leave_out(ids);
         let mut cancelled = Vec::new();
         for (run_id, deadline_ms) in due {
             let is_free = free.contains(&run_id);

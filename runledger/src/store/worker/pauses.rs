@@ -1,12 +1,13 @@
 //! Carries out requests to pause that no worker holds.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::set_aside::SetAside;
 use crate::store::locks::{IfLocked, free, limit_beyond};
+use crate::store::operator::cancel::Budget;
 use crate::store::operator::pause::take;
 use crate::store::sql;
 use crate::store::write::{commit, write};
@@ -20,8 +21,7 @@ pub(crate) async fn carry_out(
     at_once: i64,
     budget: Duration,
 ) -> Result<bool, sqlx::Error> {
-    let began = Instant::now();
-    let mut search = aside.search();
+    let (mut budget, mut search) = (Budget(Some(budget)), aside.search());
     loop {
         let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
             .bind(limit_beyond(at_once, search.left_out()))
@@ -31,10 +31,12 @@ pub(crate) async fn carry_out(
         let free = free(connection, &left).await?;
         let mut failed = Vec::new();
         for run_id in left.iter().filter(|run_id| free.contains(run_id)) {
-            if began.elapsed() >= budget {
+            if budget.is_spent() {
                 return Ok(false);
             }
-            failed.extend(Box::pin(aside.spare(connection, &[*run_id], take_free)).await?.failed);
+            let run = [*run_id];
+            let pause = Box::pin(aside.spare(connection, &run, take_free));
+            failed.extend(budget.spend(pause).await?.failed);
         }
         if left.is_empty() {
             if search.retries() {

@@ -25,6 +25,10 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// aside.
 const REST: u32 = 4;
 
+/// How long one kind of maintenance continues without a break. During this time, maintenance
+/// handles no heartbeat reply and marks no worker dead.
+pub(crate) const TURN: Duration = Duration::from_millis(500);
+
 /// After this many failures in a row that may concern all runs, the remaining runs are left for the
 /// next call. Examples: a locked table, a slow server, a full disk.
 const FAILURES_OF_AN_OUTAGE: usize = 2;

@@ -26,6 +26,7 @@ use crate::definition::registry::Registry;
 use crate::model::timestamp::Timestamp;
 use crate::store::attempt::checkpoint::Fence;
 use crate::store::worker::claim::{Claimed, Lane, Position, Reading, claim, lanes};
+use crate::store::worker::set_aside::TURN;
 use crate::store::worker::{self, wakes};
 use crate::worker::execute::executor::{Executor, unknown_job};
 use crate::worker::in_flight::{Slot, StopOrder};
@@ -69,9 +70,6 @@ pub(crate) const MAX_BATCH: usize = 200;
 
 /// The most wait timers that one statement wakes.
 const TIMERS: i64 = 1000;
-
-/// How long the claimer wakes timers if the database refuses some of them.
-const TIMERS_TURN: Duration = Duration::from_millis(500);
 
 pub(crate) struct Claimer {
     pub(crate) session: Session,
@@ -426,7 +424,7 @@ impl Claimer {
     async fn wake_timers(&self, state: &mut ClaimState) {
         let mut aside = std::mem::take(&mut state.timers_aside);
         if let Ok(connection) = state.connection(&self.session).await {
-            let wake = wakes::wake_due(connection, &mut aside, TIMERS, TIMERS_TURN);
+            let wake = wakes::wake_due(connection, &mut aside, TIMERS, TURN);
             if let Err(error) = Box::pin(self.session.with_timeout(wake)).await {
                 warn_outage!(&state.timers_outage, %error, "timers wait for the database");
                 state.connection = None;

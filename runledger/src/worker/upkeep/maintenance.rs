@@ -38,7 +38,7 @@ use crate::store::operator::{config, overrides};
 use crate::store::places::has_repaired;
 use crate::store::session::failover::ServerEpoch;
 use crate::store::worker::cancel_requests::{CarriedOut, Requests};
-use crate::store::worker::set_aside::SetAside;
+use crate::store::worker::set_aside::{SetAside, TURN};
 use crate::store::worker::{self, HeartbeatReply, Lease, deadlines, pauses, wakes};
 use crate::worker::in_flight::{InFlight, StopOrder};
 use crate::worker::timings::Timings;
@@ -48,10 +48,6 @@ pub(crate) const BATCH: i64 = 200;
 
 /// The most deadlines that one statement takes. It is smaller because each costs a transaction.
 const OVERDUE: i64 = 50;
-
-/// How long maintenance cancels or pauses runs without a break. During this time it answers no
-/// heartbeat and marks no worker dead.
-const TURN: Duration = Duration::from_millis(500);
 
 /// How long maintenance skips a silent worker that it could not examine.
 const LEFT_OUT: Duration = Duration::from_secs(5);

@@ -114,7 +114,7 @@ impl Walk {
 
     /// Continues the walk. Returns false if the budget is spent before the end. A run that another
     /// transaction keeps locked gets a request, which maintenance carries out. Appends the parents
-    /// to wake afterwards. Leaves out a run at which the last call did not end.
+    /// to wake afterwards. Skips the run whose cancel ended the last call.
     pub(crate) async fn go_on(
         &mut self,
         connection: &mut PgConnection,
@@ -184,8 +184,10 @@ impl Walk {
         to_wake: &mut Vec<Uuid>,
     ) -> Result<Page, sqlx::Error> {
         let mut free: BTreeMap<Option<&str>, Vec<Uuid>> = BTreeMap::new();
-        let is_free = |child: &&Child| child.goes_on && child.is_free && !self.failed.contains(&child.run_id);
-        for child in children.iter().filter(is_free).filter(|_| !self.one_by_one) {
+        let goes_together = |child: &&Child| {
+            child.goes_on && child.is_free && !self.one_by_one && !self.failed.contains(&child.run_id)
+        };
+        for child in children.iter().filter(goes_together) {
             free.entry(child.reason.as_deref()).or_default().push(child.run_id);
         }
         let (mut n_taken, mut n_free) = (0, 0);
