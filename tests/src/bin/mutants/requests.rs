@@ -128,7 +128,7 @@ pub const REQUESTS: &[Mutant] = &[
         edits: &[
             Edit {
                 file: "runledger/src/store/worker/deadlines.rs",
-                old: "        search.leave_out(reasons.iter().map(|(run_id, _)| *run_id));\n",
+                old: "        search.leave_out(ids);\n",
                 new: "        search.leave_out([]);\n",
             },
             Edit {
