@@ -51,6 +51,18 @@ fn workflows_run_each_step_and_no_unknown_one() {
 }
 
 #[test]
+fn pull_request_runs_each_step_of_a_merge() {
+    let run = called(&read(".github/workflows/ci.yml"));
+    // The other steps include `build`.
+    let left_out: Vec<String> = steps_of(&read(".ci/run"), "merge")
+        .into_iter()
+        .map(str::to_owned)
+        .filter(|step| step != "build" && !run.contains(step))
+        .collect();
+    assert!(left_out.is_empty(), "`ci.yml` does not run {left_out:?}");
+}
+
+#[test]
 fn workflows_have_least_permissions_and_a_concurrency_group() {
     for name in WORKFLOWS {
         let text = read(&format!(".github/workflows/{name}"));
