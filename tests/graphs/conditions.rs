@@ -132,7 +132,9 @@ async fn a_condition_of_data_is_checked_at_run_time_and_a_gate_has_none() {
     let failure = node(&handle, "runs").await.error.unwrap();
     assert_eq!(failure.kind, FailureKind::Decode);
     assert!(
-        failure.to_string().contains("`decides` is to decide whether this one runs, and gave neither"),
+        failure
+            .to_string()
+            .contains("is the output of node `decides`, and that is neither `true` nor `false`"),
         "{failure}"
     );
 

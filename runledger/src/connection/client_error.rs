@@ -15,7 +15,8 @@ use crate::model::run::name::NameError;
 use crate::model::run::state::RunState;
 use crate::store::migrate::MigrateError;
 
-/// An error of a client or of a worker's start. Nothing was written unless the variant says so.
+/// An error of a client or of a worker's start. Nothing was written unless the variant says so. The
+/// text does not repeat the text of the `source`: print the whole chain.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {

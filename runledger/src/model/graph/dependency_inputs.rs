@@ -145,7 +145,7 @@ pub fn failed_condition(
                 }
                 _ => {
                     let message = format!(
-                        "the node `{name}` is to decide whether this one runs, and gave neither `true` nor `false`"
+                        "the condition of this node is the output of node `{name}`, and that is neither `true` nor `false`"
                     );
                     return Ok(Some(Failure::new(FailureKind::Decode, message)));
                 }

@@ -75,8 +75,9 @@ impl Testing {
     /// The run without a fault must complete, or reach the state in
     /// [`expect_state`](CrashEverywhere::expect_state). Every other run must reach the same state,
     /// and must not lose or change a step recorded before the fault. Its result must equal the
-    /// result without a fault, or satisfy the [`invariant`](CrashEverywhere::invariant). An error
-    /// names the fault and shows how to repeat it alone.
+    /// result without a fault, or satisfy the [`invariant`](CrashEverywhere::invariant). Of a
+    /// failure, only the kind is compared, because its text may contain ids. An error names the
+    /// fault and shows how to repeat it alone.
     ///
     /// # Errors
     /// [`CrashError`] for the first fault after which a check fails.
