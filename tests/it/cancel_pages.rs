@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{Cancelled, RunHandle, RunState};
-use runledger_tests::proxy::Proxy;
+use runledger_tests::proxy::{Mode, Proxy};
 use runledger_tests::rows::{execute, scalar, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::Connection;
@@ -78,4 +78,35 @@ async fn worker_cancels_what_an_ended_run_with_many_children_has_left() {
     assert!(info.error.unwrap().to_string().contains("half done"));
     eventually(async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await, |n| *n == 0).await;
     worker.stop().await;
+}
+
+/// A transaction of a few statements then lasts longer than the 200 ms for which a walk waits for a
+/// locked run.
+const FAR_AWAY: Duration = Duration::from_millis(40);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_clients_far_away_cancel_the_same_children_without_an_error() {
+    let Fixture { db, database } = Fixture::new().await;
+    let parent = child_of_an_hour().delay(LONG).enqueue(&db).await.unwrap();
+    let children = format!(
+        "insert into runledger.run (run_id, job, tenant, queue, priority, input, parent_id, depth, start_at)
+             select lpad(to_hex(n), 32, '0')::uuid, 'child_of_an_hour', '', 'default', 0, '[]', '{}', 1, now() from generate_series(1, 10) n;
+         insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+             select run_id, queue, job, priority, now() + interval '1 hour', 'enqueued', 0, 0, 0
+             from runledger.run where parent_id is not null",
+        parent.id()
+    );
+    execute(&db, &children).await;
+    let cancel = async || {
+        let proxy = Proxy::start(database.url()).await.unwrap();
+        let through = Db::connect(proxy.url()).await.unwrap();
+        proxy.set(Mode::Delay(FAR_AWAY));
+        RunHandle::attach(child_of_an_hour, &through, parent.id()).cancel("no more").await
+    };
+    let (first, second) = tokio::join!(cancel(), cancel());
+    let ended = Cancelled::AlreadyEnded(RunState::Cancelled);
+    let mut both = [first.unwrap(), second.unwrap()];
+    both.sort_by_key(|cancelled| *cancelled == ended);
+    assert_eq!(both, [Cancelled::Now, ended]);
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.ready").await, 0);
 }

@@ -64,6 +64,7 @@ mod shutdown;
 mod small_pools;
 mod smoke;
 mod statements;
+mod stuck_rows;
 mod suspects;
 mod timeline;
 mod transactional;

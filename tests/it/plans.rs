@@ -115,6 +115,19 @@ async fn over_bloated_tables_that_were_nearly_empty_when_analysed_claims_do_not_
     }
 }
 
+/// Maintenance may have set tens of thousands of runs aside. A comparison of each row with each of
+/// them would take longer than its turn.
+#[tokio::test]
+async fn searches_of_maintenance_hash_the_runs_that_they_leave_out() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    execute(&mut connection, SESSION_SETTINGS).await;
+    for name in ["timers_due", "stranded", "deadline_due", "cancel_left", "pause_left", "orphaned"] {
+        let plan = explain(&mut connection, "costs off", name, "null, null").await;
+        assert!(plan.contains("(NOT (hashed SubPlan"), "{name}\n{plan}");
+    }
+}
+
 /// Each scan passes the dead entries before the first live run of a lane, for as long as an old
 /// snapshot keeps them.
 #[tokio::test]

@@ -59,6 +59,7 @@ statements! {
         SETTLE = "settle";
         SETTLE_COMPLETED = "settle_completed";
         START_CHILD = "start_child";
+        STILL_DUE = "still_due";
         STRANDED = "stranded";
         SUSPEND = "suspend";
         TIMERS_DUE = "timers_due";

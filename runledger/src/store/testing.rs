@@ -307,7 +307,8 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     for _ in 0..TRIES {
         wait_for_locks(connection).await?;
         super::worker::wakes::wake_due(connection, &mut aside, i64::MAX, Duration::MAX).await?;
-        super::worker::deadlines::carry_out(connection, &mut aside, i64::MAX, Duration::MAX).await?;
+        let to_wake = &mut Vec::new();
+        super::worker::deadlines::carry_out(connection, &mut aside, i64::MAX, Duration::MAX, to_wake).await?;
         cancel_requested(connection).await?;
         if !is_cancel_left(connection).await? {
             break;

@@ -155,12 +155,14 @@ pub(crate) async fn cancel_below(
 }
 
 /// Cancels a run for the engine. Stores a request if it is not free, or if the cancel fails.
-/// Returns the parent to wake afterwards.
+/// `if_noted` says what to do if another transaction is storing a request. Returns the parent to
+/// wake afterwards.
 pub(crate) async fn cancel_or_note(
     connection: &mut PgConnection,
     run_id: Uuid,
     reason: Option<&str>,
     is_free: bool,
+    if_noted: IfLocked,
 ) -> Result<Option<Uuid>, sqlx::Error> {
     if is_free {
         match cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip).await {
@@ -172,21 +174,34 @@ pub(crate) async fn cancel_or_note(
             Err(error) => return Err(error),
         }
     }
-    note(connection, run_id, reason).await.map(|()| None)
+    note(connection, run_id, reason, if_noted).await.map(|()| None)
 }
 
 /// Stores a request to cancel a run.
-async fn note(connection: &mut PgConnection, run_id: Uuid, reason: Option<&str>) -> Result<(), sqlx::Error> {
+async fn note(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    reason: Option<&str>,
+    if_noted: IfLocked,
+) -> Result<(), sqlx::Error> {
     let mut tries = 1;
     loop {
-        let noted = write(sql::CANCEL_NOTE, |note| {
-            sqlx::query(note).bind(run_id).bind(reason).execute(&mut *connection)
-        });
-        match noted.await {
+        match note_once(connection, run_id, reason, if_noted).await {
             Err(error) if tries < TRIES && class(&error) == Class::Conflict => tries += 1,
-            done => return done.map(drop),
+            done => return done,
         }
     }
+}
+
+async fn note_once(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    reason: Option<&str>,
+    if_noted: IfLocked,
+) -> Result<(), sqlx::Error> {
+    let mut tx = if_noted.begin(connection).await?;
+    write(sql::CANCEL_NOTE, |note| sqlx::query(note).bind(run_id).bind(reason).execute(&mut *tx)).await?;
+    commit("cancel_note", tx.commit()).await
 }
 
 /// Cancels nodes of ended graphs in one transaction: nodes that are not claimed and have neither
@@ -238,6 +253,11 @@ pub(crate) struct Budget(pub(crate) Option<Duration>);
 impl Budget {
     fn is_unlimited(&self) -> bool {
         self.0.is_none()
+    }
+
+    /// The remaining time.
+    pub(crate) fn left(&self) -> Duration {
+        self.0.unwrap_or(Duration::MAX)
     }
 
     pub(crate) fn is_spent(&self) -> bool {

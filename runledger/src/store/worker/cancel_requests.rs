@@ -65,7 +65,9 @@ impl Requests {
             self.walks.pop();
             match (failure, runs.as_slice()) {
                 (None, runs) => {
-                    n_forgotten += Box::pin(self.aside.spare(connection, runs, forget)).await?.done.len();
+                    let forgotten = Box::pin(self.aside.spare(connection, runs, forget)).await?;
+                    self.aside.add_locked(runs, &forgotten);
+                    n_forgotten += forgotten.done.len();
                 }
                 (Some(error), [run_id]) => {
                     tracing::warn!(%error, %run_id, "not everything below a run is cancelled; a worker tries again");
@@ -137,8 +139,7 @@ impl Requests {
 }
 
 /// Drops the requests of runs that have ended or do not exist, and have no live descendants.
-/// Returns these runs, or none if there was no request.
+/// Returns these runs.
 async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
-    let forgotten = write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection));
-    Ok(if forgotten.await?.rows_affected() == 0 { Vec::new() } else { runs.to_vec() })
+    write(sql::CANCEL_FORGET, |forget| sqlx::query_scalar(forget).bind(runs).fetch_all(connection)).await
 }

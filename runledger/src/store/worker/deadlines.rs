@@ -5,24 +5,24 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::cancel_requests::CarriedOut;
 use super::set_aside::{SetAside, Spared};
-use crate::store::locks::{free, limit_beyond};
+use crate::store::locks::{IfLocked, free, limit_beyond};
 use crate::store::operator::cancel::{Budget, cancel_or_note};
 use crate::store::sql;
 use crate::store::write::write;
 
 /// Cancels overdue runs, the longest overdue first, for about as long as `budget`. Leaves out runs
 /// that are set aside. If another transaction keeps a run locked, or its cancel fails, this stores
-/// a cancel request.
+/// a cancel request. Appends the parents to wake afterwards, also if a later cancel ends the call.
+/// Returns false if there may be more to do at once.
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
     aside: &mut SetAside,
     at_once: i64,
     budget: Duration,
-) -> Result<CarriedOut, sqlx::Error> {
-    let (mut budget, mut to_wake) = (Budget(Some(budget)), Vec::new());
-    let mut search = aside.search();
+    to_wake: &mut Vec<Uuid>,
+) -> Result<bool, sqlx::Error> {
+    let (mut budget, mut search) = (Budget(Some(budget)), aside.search());
     loop {
         let limit = limit_beyond(at_once, search.left_out());
         let query = sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(search.left_out());
@@ -31,16 +31,23 @@ pub(crate) async fn carry_out(
             if search.retries() {
                 continue;
             }
-            return Ok(CarriedOut { is_done: true, to_wake });
+            return Ok(true);
         }
         let ids: Vec<Uuid> = due.iter().map(|(run_id, _)| *run_id).collect();
+        search.leave_out(ids.iter().copied());
+        // Most runs have ended within their deadlines.
+        let over = budget.spend(Box::pin(aside.spare(connection, &ids, forget))).await?;
         let free = free(connection, &ids).await?;
-        search.leave_out(ids);
         let mut cancelled = Vec::new();
         for (run_id, deadline_ms) in due {
+            if over.has(run_id) {
+                continue;
+            }
             let is_free = free.contains(&run_id);
             let cancel = async move |connection: &mut PgConnection, _: &[Uuid]| {
-                let parent = cancel_or_note(connection, run_id, Some(&reason(deadline_ms)), is_free).await?;
+                let reason = reason(deadline_ms);
+                let parent =
+                    cancel_or_note(connection, run_id, Some(&reason), is_free, IfLocked::Skip).await?;
                 Ok(parent.into_iter().collect())
             };
             let Spared { done: parents, failed } =
@@ -53,17 +60,17 @@ pub(crate) async fn carry_out(
                 break;
             }
         }
-        Box::pin(aside.spare(connection, &cancelled, forget)).await?;
+        let forgotten = Box::pin(aside.spare(connection, &cancelled, forget)).await?;
+        aside.add_locked(&cancelled, &forgotten);
         if budget.is_spent() {
-            return Ok(CarriedOut { is_done: false, to_wake });
+            return Ok(false);
         }
     }
 }
 
-/// Drops the deadlines of the runs that need no cancel any more.
+/// Drops the deadlines of the runs that need no cancel any more. Returns these runs.
 async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
-    write(sql::DEADLINE_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection)).await?;
-    Ok(Vec::new())
+    write(sql::DEADLINE_FORGET, |forget| sqlx::query_scalar(forget).bind(runs).fetch_all(connection)).await
 }
 
 fn reason(deadline_ms: i64) -> String {

@@ -28,16 +28,6 @@ pub(crate) async fn carry_out(
             .bind(search.left_out())
             .fetch_all(&mut *connection)
             .await?;
-        let free = free(connection, &left).await?;
-        let mut failed = Vec::new();
-        for run_id in left.iter().filter(|run_id| free.contains(run_id)) {
-            if budget.is_spent() {
-                return Ok(false);
-            }
-            let run = [*run_id];
-            let pause = Box::pin(aside.spare(connection, &run, take_free));
-            failed.extend(budget.spend(pause).await?.failed);
-        }
         if left.is_empty() {
             if search.retries() {
                 continue;
@@ -45,23 +35,37 @@ pub(crate) async fn carry_out(
             return Ok(true);
         }
         search.leave_out(left.iter().copied());
-        let others: Vec<Uuid> = left.into_iter().filter(|run_id| !failed.contains(run_id)).collect();
-        Box::pin(aside.spare(connection, &others, forget)).await?;
+        let late = budget.spend(Box::pin(aside.spare(connection, &left, forget))).await?;
+        let free = free(connection, &left).await?;
+        for run_id in left.iter().filter(|run_id| free.contains(run_id) && !late.has(**run_id)) {
+            let run = [*run_id];
+            let paused = budget.spend(Box::pin(aside.spare(connection, &run, take_free))).await?;
+            aside.add_locked(&run, &paused);
+            if budget.is_spent() {
+                return Ok(false);
+            }
+        }
+        // Without progress, the next call would begin with the same requests.
+        if budget.is_spent() && !late.done.is_empty() {
+            return Ok(false);
+        }
     }
 }
 
-/// Drops the requests that came too late.
+/// Drops the requests that came too late. Returns their runs.
 async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
-    write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection)).await?;
-    Ok(Vec::new())
+    write(sql::PAUSE_FORGET, |forget| sqlx::query_scalar(forget).bind(runs).fetch_all(connection)).await
 }
 
-/// Pauses the runs that no other transaction keeps locked.
+/// Pauses the runs that no other transaction keeps locked. Returns the paused runs.
 async fn take_free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut tx = IfLocked::Skip.begin(connection).await?;
+    let mut paused = Vec::new();
     for run_id in IfLocked::Skip.lock_runs(&mut tx, runs).await? {
-        take(&mut tx, run_id).await?;
+        if take(&mut tx, run_id).await? {
+            paused.push(run_id);
+        }
     }
     commit("pause_left", tx.commit()).await?;
-    Ok(Vec::new())
+    Ok(paused)
 }

@@ -135,6 +135,13 @@ impl SetAside {
         self.runs.insert(run_id, Pause { end: Instant::now() + FIRST_PAUSE, length: FIRST_PAUSE });
     }
 
+    /// Sets aside the runs for which the work neither succeeded nor failed, because others have
+    /// locked their rows. Otherwise the next search would begin with them again.
+    pub(crate) fn add_locked(&mut self, tried: &[Uuid], spared: &Spared) {
+        let is_locked = |run_id: &&Uuid| !spared.has(**run_id);
+        tried.iter().filter(is_locked).for_each(|run_id| self.add(*run_id, Duration::ZERO));
+    }
+
     /// Sets a run aside if its last try ended the session. If the session lives, the error concerns
     /// all runs, and this run is not the cause.
     pub(crate) fn add_unless_alive(&mut self, run_id: Uuid, error: &sqlx::Error) {
@@ -281,6 +288,11 @@ impl Failures {
 }
 
 impl Spared {
+    /// Whether the work succeeded or failed for this run.
+    pub(crate) fn has(&self, run_id: Uuid) -> bool {
+        self.done.contains(&run_id) || self.failed.contains(&run_id)
+    }
+
     /// The result if an error ended the work.
     fn or(self, error: sqlx::Error, left: &[Uuid]) -> Result<Self, sqlx::Error> {
         if self.done.is_empty() { Err(error) } else { Ok(self.leaving(left)) }

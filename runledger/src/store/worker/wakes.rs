@@ -1,13 +1,14 @@
 //! Wakes suspended runs whose timer is due, or whose wake-up was lost.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::set_aside::{SetAside, Spared};
+use super::set_aside::SetAside;
 use crate::store::attempt::wait::wake;
 use crate::store::locks::IfLocked;
+use crate::store::operator::cancel::Budget;
 use crate::store::sql;
 use crate::store::write::write;
 
@@ -33,14 +34,12 @@ pub(crate) async fn wake_due(
     if due.is_empty() {
         return Ok(0);
     }
-    let Spared { done, failed } = aside.spare_within(budget, connection, &due, wake).await?;
-    if done.len() + failed.len() < due.len() {
+    let tried = aside.spare_within(budget, connection, &due, wake).await?;
+    if tried.done.len() + tried.failed.len() < due.len() {
         // Other transactions have woken the rest, or keep them locked.
-        let still_due = timers_due(connection, limit, &aside.runs()).await?;
-        still_due
-            .iter()
-            .filter(|run_id| due.contains(run_id) && !failed.contains(run_id))
-            .for_each(|run_id| aside.add(*run_id, Duration::ZERO));
+        let still_due: Vec<Uuid> =
+            sqlx::query_scalar(sql::STILL_DUE).bind(&due).fetch_all(&mut *connection).await?;
+        aside.add_locked(&still_due, &tried);
     }
     Ok(due.len())
 }
@@ -61,7 +60,7 @@ pub(crate) async fn wake_stranded(
     at_once: i64,
     budget: Duration,
 ) -> Result<bool, sqlx::Error> {
-    let (mut search, began) = (aside.search(), Instant::now());
+    let (mut budget, mut search) = (Budget(Some(budget)), aside.search());
     loop {
         let query = sqlx::query_scalar(sql::STRANDED).bind(at_once).bind(search.left_out());
         let stranded: Vec<Uuid> = query.fetch_all(&mut *connection).await?;
@@ -73,9 +72,9 @@ pub(crate) async fn wake_stranded(
         }
         let wake =
             async |connection: &mut PgConnection, runs: &[Uuid]| wake(connection, runs, IfLocked::Skip).await;
-        let left = budget.saturating_sub(began.elapsed());
-        aside.spare_within(left, connection, &stranded, wake).await?;
-        if began.elapsed() > budget {
+        let left = budget.left();
+        budget.spend(Box::pin(aside.spare_within(left, connection, &stranded, wake))).await?;
+        if budget.is_spent() {
             return Ok(false);
         }
         search.leave_out(stranded);

@@ -46,9 +46,6 @@ use crate::worker::timings::Timings;
 /// The most rows that one statement of a safety sweep takes.
 pub(crate) const BATCH: i64 = 200;
 
-/// The most deadlines that one statement takes. It is smaller because each costs a transaction.
-const OVERDUE: i64 = 50;
-
 /// How long maintenance skips a silent worker that it could not examine.
 const LEFT_OUT: Duration = Duration::from_secs(5);
 
@@ -470,10 +467,11 @@ impl Maintenance {
     /// Ends runs whose deadline has passed. Returns false if some may remain.
     async fn end_overdue(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let mut failing = self.failing.lock().await;
-        let CarriedOut { is_done, to_wake } =
-            deadlines::carry_out(connection, &mut failing.deadlines, OVERDUE, TURN).await?;
+        let mut to_wake = Vec::new();
+        let is_done =
+            deadlines::carry_out(connection, &mut failing.deadlines, BATCH, TURN, &mut to_wake).await;
         self.wakes.owe(to_wake);
-        Ok(is_done)
+        is_done
     }
 
     /// Queues runs whose wait has ended. Returns false if some may remain.
@@ -500,8 +498,8 @@ impl Maintenance {
         // The clock may have jumped back before this process started. Later jumps have their own
         // check.
         self.clamp_future_heartbeats(connection).await?;
-        let are_woken = self.wake_stranded(connection).await?;
         self.reconcile(connection).await?;
+        let are_woken = self.wake_stranded(connection).await?;
         Ok((began.elapsed(), are_woken))
     }
 

@@ -115,6 +115,18 @@ pub const REQUESTS: &[Mutant] = &[
         tests: &["it::chores::wait_that_cannot_end_does_not_stop_others"],
     },
     Mutant {
+        name: "locked-rows-are-tried-again-first",
+        edits: &[Edit {
+            file: "runledger/src/store/worker/set_aside.rs",
+            old: "        tried.iter().filter(is_locked).for_each(",
+            new: "        tried.iter().filter(is_locked).take(0).for_each(",
+        }],
+        tests: &[
+            "it::stuck_rows::locked_cancel_requests_of_ended_runs_do_not_delay_a_cancel",
+            "it::stuck_rows::locked_deadlines_of_ended_runs_do_not_delay_a_later_deadline",
+        ],
+    },
+    Mutant {
         name: "locked-parent-stops-the-commit-queue",
         edits: &[Edit {
             file: "runledger/src/store/attempt/settle.rs",
@@ -128,12 +140,12 @@ pub const REQUESTS: &[Mutant] = &[
         edits: &[
             Edit {
                 file: "runledger/src/store/worker/deadlines.rs",
-                old: "        search.leave_out(ids);\n",
+                old: "        search.leave_out(ids.iter().copied());\n",
                 new: "        search.leave_out([]);\n",
             },
             Edit {
                 file: "runledger/src/store/operator/cancel.rs",
-                old: "    note(connection, run_id, reason).await.map(|()| None)\n",
+                old: "    note(connection, run_id, reason, if_noted).await.map(|()| None)\n",
                 new: "    Ok(None)\n",
             },
         ],

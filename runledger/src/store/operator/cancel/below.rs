@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{Budget, cancel_nodes, cancel_or_note};
 use crate::store::error::spares_others;
-use crate::store::locks::free;
+use crate::store::locks::{IfLocked, free};
 use crate::store::session::BEGIN_IN_ORDER;
 use crate::store::sql;
 
@@ -50,7 +50,8 @@ pub(crate) struct Walk {
     /// The run whose cancel is under way. If the session is lost, or the caller drops the call, the
     /// run may be the cause.
     under_way: Option<Uuid>,
-    /// Whether nodes are cancelled one by one, because the session was lost at several of them.
+    /// Whether the nodes of this page are cancelled one by one, because a transaction with several
+    /// of them failed.
     one_by_one: bool,
 }
 
@@ -215,6 +216,8 @@ impl Walk {
             child.goes_on && (n_taken == 0 || !child.is_free) && !self.failed.contains(&child.run_id)
         };
         let left = children.iter().filter(is_left);
+        // The next call does not repeat the transactions that fail.
+        self.one_by_one |= n_taken < n_free;
         let left = left.map(|child| (child.run_id, child.reason.as_deref())).collect();
         self.cancel_each(connection, left, budget, to_wake).await?;
         if budget.is_spent() {
@@ -234,9 +237,12 @@ impl Walk {
         let ids: Vec<Uuid> = runs.iter().map(|(run_id, _)| *run_id).collect();
         let free = free(connection, &ids).await?;
         let mut n_failures = 0;
+        // A client gets the error. Another client that cancels the same runs ends soon.
+        let if_noted = if budget.is_unlimited() { IfLocked::Wait } else { IfLocked::Skip };
         for (run_id, reason) in runs {
             self.under_way = Some(run_id);
-            match budget.spend(cancel_or_note(connection, run_id, reason, free.contains(&run_id))).await {
+            let cancel = cancel_or_note(connection, run_id, reason, free.contains(&run_id), if_noted);
+            match budget.spend(cancel).await {
                 Ok(parent) => to_wake.extend(parent),
                 Err(error)
                     if spares_others(&error) && !(budget.is_unlimited() && n_failures == MOST_FAILURES) =>

@@ -9,5 +9,5 @@ where not exists (
         select from runledger.worker
         where worker.worker_id = lease.worker_id and worker.state <> 'dead'
     )
-    and run_id <> all ($2::uuid[])
+    and run_id not in (select left_out from pg_catalog.unnest($2::uuid[]) as left_out)
 limit $1

@@ -10,7 +10,7 @@
 select waiting.run_id
 from runledger.waiting
 where waiting.state = 'waiting'
-    and waiting.run_id <> all ($2::uuid[])
+    and waiting.run_id not in (select left_out from pg_catalog.unnest($2::uuid[]) as left_out)
     and waiting.since < pg_catalog.now() - interval '5 seconds'
     and (
         exists (

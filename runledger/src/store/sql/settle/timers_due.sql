@@ -5,6 +5,6 @@
 -- index: waiting_wake
 select run_id
 from runledger.waiting
-where wake_at <= pg_catalog.now() and run_id <> all ($2::uuid[])
+where wake_at <= pg_catalog.now() and run_id not in (select left_out from pg_catalog.unnest($2::uuid[]) as left_out)
 order by wake_at
 limit $1

@@ -1,6 +1,6 @@
 -- cancel_forget: drops the cancel requests of runs that have ended, and of runs that do not exist.
 -- in:    $1 runs without live descendants
--- out:   none
+-- out:   run_id
 -- locks: the rows of `cancel` (deleted), skipping rows that others have locked
 -- index: run_pkey, cancel_pkey, outcome_pkey
 with over as (
@@ -15,3 +15,4 @@ with over as (
 )
 delete from runledger.cancel
 where ctid = any (array(select spot from over))
+returning run_id

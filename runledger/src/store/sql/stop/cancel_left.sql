@@ -11,7 +11,7 @@ select cancel.run_id, cancel.reason,
         or not exists (select from runledger.run where run.run_id = cancel.run_id offset 0) as is_over
 from runledger.cancel
 where not exists (select from runledger.lease where lease.run_id = cancel.run_id offset 0)
-    and cancel.run_id <> all ($2::uuid[])
+    and cancel.run_id not in (select left_out from pg_catalog.unnest($2::uuid[]) as left_out)
     and (
         exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)
         or not exists (select from runledger.compensation where compensation.run_id = cancel.run_id offset 0)

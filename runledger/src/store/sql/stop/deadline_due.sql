@@ -7,7 +7,7 @@ select due.run_id, (extract(epoch from coalesce(runledger.duration_of(run.option
 from (
     select run_id, deadline_at
     from runledger.deadline
-    where deadline_at <= pg_catalog.now() and run_id <> all ($2::uuid[])
+    where deadline_at <= pg_catalog.now() and run_id not in (select left_out from pg_catalog.unnest($2::uuid[]) as left_out)
     order by deadline_at
     limit $1
 ) as due

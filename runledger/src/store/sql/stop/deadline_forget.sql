@@ -1,7 +1,7 @@
 -- deadline_forget: drops deadlines that need no further action: the run has ended, does not exist,
 --                  has a cancel request, or is compensating.
 -- in:    $1 runs
--- out:   none
+-- out:   run_id
 -- locks: the rows of `deadline` (deleted), skipping rows that others have locked
 -- index: run_pkey, deadline_pkey, outcome_pkey, cancel_pkey, compensation_pkey
 with over as (
@@ -18,3 +18,4 @@ with over as (
 )
 delete from runledger.deadline
 where ctid = any (array(select spot from over))
+returning run_id

@@ -1,7 +1,7 @@
 -- pause_forget: drops pause requests that came too late: the run has ended, or is already blocked
 --               or paused.
 -- in:    $1 runs
--- out:   none
+-- out:   run_id
 -- locks: the rows of `pause` (deleted), skipping rows that others have locked
 -- index: run_pkey, pause_pkey, outcome_pkey, waiting_pkey
 with over as (
@@ -17,3 +17,4 @@ with over as (
 )
 delete from runledger.pause
 where ctid = any (array(select spot from over))
+returning run_id

@@ -7,5 +7,5 @@
 -- The run was queued or suspended before its worker saw the request, or it has ended.
 select pause.run_id
 from runledger.pause
-where not exists (select from runledger.lease where lease.run_id = pause.run_id offset 0) and pause.run_id <> all ($2::uuid[])
+where not exists (select from runledger.lease where lease.run_id = pause.run_id offset 0) and pause.run_id not in (select left_out from pg_catalog.unnest($2::uuid[]) as left_out)
 limit $1
