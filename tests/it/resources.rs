@@ -447,3 +447,38 @@ async fn more_lanes_than_a_look_takes_are_all_served() {
     assert_eq!((first.len(), next.len()), (600, 2));
     shop.close().await;
 }
+
+#[job]
+async fn waits_for_no_printer(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_permit_delays_only_the_runs_that_find_no_other() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    db.set_permits("scanner", 2).await.unwrap();
+    let worker = App::new(db.clone())
+        .with(jobs![prints, waits_for_no_printer])
+        .provide(Room::default())
+        .timings(Timings::FAST)
+        .start()
+        .await
+        .unwrap();
+    for resource in ["printer", "scanner"] {
+        soon(prints(1).resource(resource).enqueue(&db).await.unwrap().result()).await.unwrap();
+    }
+    let mut tx = db.pool().begin().await.unwrap();
+    sqlx::query("delete from runledger.permit").execute(&mut *tx).await.unwrap();
+    let waits = prints(2).resource("printer").enqueue(&db).await.unwrap();
+    let has_another = prints(2).resource("scanner").enqueue(&db).await.unwrap();
+    // Each claim would wait 10 s for the permit, and then take one of these runs.
+    let others = enqueue_all((0..20).map(waits_for_no_printer), &db).await.unwrap();
+    soon(has_another.result()).await.unwrap();
+    for run in others {
+        until(&db, run.run_id, |info| info.state == RunState::Completed).await;
+    }
+    assert_eq!(waits.state().await.unwrap(), RunState::Queued);
+    tx.rollback().await.unwrap();
+    soon(waits.result()).await.unwrap();
+    worker.stop().await;
+}

@@ -25,6 +25,9 @@ pub(crate) const LANES: usize = 256;
 const SHARE: u32 = 20;
 const SHARE_OF_FREED: u32 = 4;
 
+/// A claim that failed counts as a scan without a claimable run, of at most this duration.
+const LONGEST_FAILURE: Duration = Duration::from_secs(1);
+
 /// Set when a run with a permit has ended: another run may get the permit.
 #[derive(Debug, Default)]
 pub(crate) struct Freed(AtomicBool);
@@ -134,6 +137,11 @@ impl Permits {
         (urgent, others.into_iter().map(|first| first.lane).collect())
     }
 
+    /// Applies a failed claim. It may have waited for a locked row, and the next one may wait too.
+    fn failed(&mut self, began: Instant) {
+        self.in_vain = Some((began, began.elapsed().min(LONGEST_FAILURE)));
+    }
+
     /// Applies the result of a claim with this limit.
     pub(crate) fn claimed(&mut self, claimed: &[Claimed], limit: usize, began: Instant) {
         self.are_first = claimed.is_empty();
@@ -179,6 +187,9 @@ impl Claimer {
             })
             .await;
         state.permits.reading = Reading::after(&claimed);
+        if claimed.is_err() {
+            state.permits.failed(began);
+        }
         let claimed = claimed?;
         state.permits.claimed(&claimed, limit, began);
         Ok((token, claimed))
