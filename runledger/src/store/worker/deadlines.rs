@@ -13,8 +13,8 @@ use crate::store::write::write;
 
 /// Cancels overdue runs, the longest overdue first, for about as long as `budget`. Leaves out runs
 /// that are set aside. If another transaction keeps a run locked, or its cancel fails, this stores
-/// a cancel request. Appends the parents to wake afterwards, also if a later cancel ends the call.
-/// Returns false if there may be more to do at once.
+/// a cancel request. Appends the parents to wake afterwards, which are complete even if the call
+/// fails. Returns false if there may be more to do at once.
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
     aside: &mut SetAside,
@@ -36,11 +36,11 @@ pub(crate) async fn carry_out(
         let ids: Vec<Uuid> = due.iter().map(|(run_id, _)| *run_id).collect();
         search.leave_out(ids.iter().copied());
         // Most runs have ended within their deadlines.
-        let over = budget.spend(Box::pin(aside.spare(connection, &ids, forget))).await?;
+        let over = budget.spend(Box::pin(aside.spare(connection, &ids, forget))).await?.handled();
         let free = free(connection, &ids).await?;
         let mut cancelled = Vec::new();
         for (run_id, deadline_ms) in due {
-            if over.has(run_id) {
+            if over.contains(&run_id) {
                 continue;
             }
             let is_free = free.contains(&run_id);

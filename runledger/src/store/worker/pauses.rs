@@ -35,9 +35,9 @@ pub(crate) async fn carry_out(
             return Ok(true);
         }
         search.leave_out(left.iter().copied());
-        let late = budget.spend(Box::pin(aside.spare(connection, &left, forget))).await?;
+        let late = budget.spend(Box::pin(aside.spare(connection, &left, forget))).await?.handled();
         let free = free(connection, &left).await?;
-        for run_id in left.iter().filter(|run_id| free.contains(run_id) && !late.has(**run_id)) {
+        for run_id in left.iter().filter(|run_id| free.contains(run_id) && !late.contains(run_id)) {
             let run = [*run_id];
             let paused = budget.spend(Box::pin(aside.spare(connection, &run, take_free))).await?;
             aside.add_locked(&run, &paused);
@@ -45,8 +45,8 @@ pub(crate) async fn carry_out(
                 return Ok(false);
             }
         }
-        // Without progress, the next call would begin with the same requests.
-        if budget.is_spent() && !late.done.is_empty() {
+        // If nothing was dropped, the next call would begin with the same requests.
+        if budget.is_spent() && !late.is_empty() {
             return Ok(false);
         }
     }

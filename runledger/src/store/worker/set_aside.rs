@@ -123,10 +123,16 @@ impl SetAside {
             Some(pause) if now < pause.end + pause.length => pause.length * 2,
             Some(_) => FIRST_PAUSE,
         };
-        let n_others = self.runs.iter().filter(|(other, pause)| **other != run_id && now < pause.end).count();
-        let rest = took.saturating_mul(REST).saturating_mul(u32::try_from(n_others + 1).unwrap_or(u32::MAX));
-        let length = length.max(rest).min(LONGEST_PAUSE);
+        let length =
+            if took.is_zero() { length } else { length.max(self.rest(run_id, took)).min(LONGEST_PAUSE) };
         self.runs.insert(run_id, Pause { end: now + length, length });
+    }
+
+    /// How long the runs that are set aside pause if one try takes this long.
+    fn rest(&self, run_id: Uuid, took: Duration) -> Duration {
+        let now = Instant::now();
+        let n_others = self.runs.iter().filter(|(other, pause)| **other != run_id && now < pause.end).count();
+        took.saturating_mul(REST).saturating_mul(u32::try_from(n_others + 1).unwrap_or(u32::MAX))
     }
 
     /// Shortens the pause of a run that failed for the first time, and probably for a reason that
@@ -138,8 +144,10 @@ impl SetAside {
     /// Sets aside the runs for which the work neither succeeded nor failed, because others have
     /// locked their rows. Otherwise the next search would begin with them again.
     pub(crate) fn add_locked(&mut self, tried: &[Uuid], spared: &Spared) {
-        let is_locked = |run_id: &&Uuid| !spared.has(**run_id);
-        tried.iter().filter(is_locked).for_each(|run_id| self.add(*run_id, Duration::ZERO));
+        let handled = spared.handled();
+        for run_id in tried.iter().filter(|run_id| !handled.contains(run_id)) {
+            self.add(*run_id, Duration::ZERO);
+        }
     }
 
     /// Sets a run aside if its last try ended the session. If the session lives, the error concerns
@@ -288,9 +296,9 @@ impl Failures {
 }
 
 impl Spared {
-    /// Whether the work succeeded or failed for this run.
-    pub(crate) fn has(&self, run_id: Uuid) -> bool {
-        self.done.contains(&run_id) || self.failed.contains(&run_id)
+    /// The runs for which the work succeeded or failed.
+    pub(crate) fn handled(&self) -> HashSet<Uuid> {
+        self.done.iter().chain(&self.failed).copied().collect()
     }
 
     /// The result if an error ended the work.

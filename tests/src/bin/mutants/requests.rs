@@ -118,8 +118,8 @@ pub const REQUESTS: &[Mutant] = &[
         name: "locked-rows-are-tried-again-first",
         edits: &[Edit {
             file: "runledger/src/store/worker/set_aside.rs",
-            old: "        tried.iter().filter(is_locked).for_each(",
-            new: "        tried.iter().filter(is_locked).take(0).for_each(",
+            old: "tried.iter().filter(|run_id| !handled.contains(run_id)) {",
+            new: "tried.iter().filter(|run_id| handled.contains(run_id)) {",
         }],
         tests: &[
             "it::stuck_rows::locked_cancel_requests_of_ended_runs_do_not_delay_a_cancel",
