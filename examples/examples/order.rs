@@ -101,7 +101,7 @@ async fn main() -> Result<()> {
     let mut tx = db.begin().await?;
     let (order_id, run_id) = place(&mut tx, 9900).await?;
     tx.rollback().await?;
-    let run = db.run(run_id).await.map_err(Error::from);
+    let run = db.run(run_id).info().await.map_err(Error::from);
     println!(
         "order {order_id}: rolled back, {}",
         run.map_or_else(|error| error.to_string(), |run| run.state.to_string())

@@ -28,7 +28,7 @@ async fn counts_two(wf: &Wf) -> Result<Vec<String>> {
 async fn join(tx: &mut Tx, db: &Db, name: &str, counter: Uuid) -> Result<Uuid> {
     sqlx::query("insert into club.member (name) values ($1)").bind(name).execute(&mut **tx).await?;
     let welcome = send_welcome(name.to_owned()).idempotency_key(name).enqueue(&mut *tx).await?;
-    db.signal(counter, "joined", name).send(&mut *tx).await?;
+    db.run(counter).signal("joined", name).send(&mut *tx).await?;
     Ok(welcome.id())
 }
 
@@ -40,7 +40,7 @@ async fn enrol(wf: &Wf, name: String, counter: Uuid, #[inject] db: &Db) -> Resul
         async move {
             sqlx::query("insert into club.member (name) values ($1)").bind(name).execute(&mut *tx).await?;
             let welcome = send_welcome(name.clone()).idempotency_key(name).enqueue(&mut tx).await?;
-            db.signal(counter, "joined", name).send(&mut tx).await?;
+            db.run(counter).signal("joined", name).send(&mut tx).await?;
             Ok::<_, Error>(welcome.id())
         }
     });

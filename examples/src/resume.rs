@@ -26,7 +26,7 @@ pub async fn resume_or_begin<J: Job>(
     queue: &str,
     fresh: bool,
     call: impl Fn() -> Call<J>,
-) -> Result<RunHandle<J>, ClientError> {
+) -> Result<RunHandle<J::Output>, ClientError> {
     let keyed = |key: String| call().queue(queue).idempotency_key(key).enqueue(db);
     let (mut unfinished, n_runs) = runs_of(db, queue).await?;
     if fresh {

@@ -5,6 +5,7 @@ mod append;
 mod child;
 mod configure;
 mod gate;
+mod handle;
 mod inputs;
 pub(crate) mod map;
 mod picture;
@@ -21,14 +22,13 @@ pub use self::append::{AppendReceipt, GraphExtension};
 pub use self::configure::Configure;
 use self::configure::Said;
 pub use self::gate::{GateHandle, GateLink};
+pub use self::handle::GraphHandle;
 pub use self::inputs::{Condition, Input, Inputs, Need, Node, OnAnyOutcome, Value, value};
 use self::inputs::{NodeWire, Wire};
-use crate::client::handle::RunHandle;
 use crate::definition::call::{AnyCall, Call, Request};
 use crate::definition::job::{Arguments, Job, Payload};
 use crate::definition::jobs::DefinitionOf;
-use crate::definition::{DEFAULT_QUEUE, Definition, Param};
-use crate::engine::builtin::CONCLUDE;
+use crate::definition::{DEFAULT_QUEUE, Param};
 use crate::model::graph::dependency_inputs::{CONDITION, item};
 use crate::model::graph::{
     GATE, GraphProblem, MAX_NODES, Plan, PlannedEdge, PlannedKind, PlannedNode, Target,
@@ -37,18 +37,6 @@ use crate::model::json::ErasedValue;
 use crate::model::payload::Plain;
 use crate::model::run::request::{Metadata, RequestOptions, identity_said};
 use crate::model::shape::GateType;
-
-/// The job of a graph with the result `T`: the job type of its [`RunHandle`].
-#[derive(Debug)]
-pub struct GraphOf<T>(PhantomData<fn() -> T>);
-
-impl<T: Payload> Job for GraphOf<T> {
-    type Output = T;
-    const DEFINITION: &'static Definition = &CONCLUDE;
-}
-
-/// A handle of a graph with the result `T`.
-pub type GraphHandle<T> = RunHandle<GraphOf<T>>;
 
 /// A graph of calls and gates that is submitted as one run.
 ///
@@ -159,7 +147,7 @@ impl<T> Graph<T> {
     }
 
     /// Adds a gate: a node that completes when somebody outside provides a `V`. Its dependents
-    /// receive the value. See [`RunHandle::gate`](crate::RunHandle::gate).
+    /// receive the value. See [`GraphHandle::gate`].
     ///
     /// The submission stores the JSON shape of `V` with the gate. Every program checks a value
     /// against the shape before it completes the gate: see [`GateType`](crate::GateType).
@@ -172,7 +160,7 @@ impl<T> Graph<T> {
     /// Refers to a node that the graph already has, for an addition to that graph.
     ///
     /// The node has this name and its output is a `V`. The compiler cannot check this type. See
-    /// [`RunHandle::extend_from`](crate::RunHandle::extend_from).
+    /// [`GraphHandle::extend_from`].
     pub fn existing_node<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
         let node = self.declare(name.into(), PlannedKind::Existing(Vec::new()), no_call());
         Node::new(self.tag, node)

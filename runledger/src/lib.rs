@@ -125,8 +125,8 @@ pub use engine::attempt::context::Context;
 #[cfg(feature = "logs")]
 pub use engine::logs::RunLogs;
 pub use graph::{
-    AppendReceipt, Condition, Configure, GateHandle, GateLink, Graph, GraphExtension, GraphHandle, GraphOf,
-    Input, Inputs, Need, Node, OnAnyOutcome, Value, value,
+    AppendReceipt, Condition, Configure, GateHandle, GateLink, Graph, GraphExtension, GraphHandle, Input,
+    Inputs, Need, Node, OnAnyOutcome, Value, value,
 };
 pub use model::graph::dependency_inputs::Outcome;
 pub use model::graph::graph_state::GraphState;

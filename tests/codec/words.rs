@@ -68,7 +68,7 @@ pub async fn waits(wf: &Wf) -> Result<String> {
     Ok(wf.signal("word").await?)
 }
 
-pub async fn run_everything(db: &Db, word: &str, ends_well: bool) -> RunHandle<__everything> {
+pub async fn run_everything(db: &Db, word: &str, ends_well: bool) -> RunHandle<String> {
     let handle = everything(word.to_owned(), 0, ends_well).enqueue(db).await.unwrap();
     for _ in 0..2 {
         handle.signal("word", word).await.unwrap();

@@ -352,7 +352,7 @@ async fn recovering_a_terminal_graph_makes_a_new_linked_one_with_the_same_shape_
     again.gate("gate").complete(&40_u64).await.unwrap();
     assert_eq!(soon(again.result()).await.unwrap(), "completed with 42");
     let node = named(&again.nodes().await.unwrap(), "add").run_id;
-    assert_eq!(db.run(node).await.unwrap().priority, 7);
+    assert_eq!(db.run(node).info().await.unwrap().priority, 7);
     let absent = db.graph::<String>(node).recover("again").await.unwrap_err();
     assert!(matches!(absent, ClientError::NoSuchRun { .. }), "{absent}");
     worker.stop().await;
@@ -398,7 +398,7 @@ async fn a_graph_a_gate_and_a_map_node_take_no_signals_and_say_so_whether_they_g
     let deaf = [handle.id(), named(&nodes, "gate").run_id, named(&nodes, "refuses").run_id];
     for _ in 0..2 {
         for run_id in deaf {
-            let error = db.signal(run_id, "go", &true).await.unwrap_err();
+            let error = db.run(run_id).signal("go", &true).await.unwrap_err();
             assert!(
                 matches!(error, ClientError::PartTakesNoSignals { run_id: of } if of == run_id),
                 "{error}"
@@ -413,7 +413,7 @@ async fn a_graph_a_gate_and_a_map_node_take_no_signals_and_say_so_whether_they_g
         handle.cancel("enough").await.unwrap();
     }
     let mut tx = db.begin().await.unwrap();
-    let error = db.signal(handle.id(), "go", &true).send(&mut tx).await.unwrap_err();
+    let error = db.run(handle.id()).signal("go", &true).send(&mut tx).await.unwrap_err();
     assert!(matches!(error, ClientError::PartTakesNoSignals { .. }), "{error}");
     tx.commit().await.unwrap();
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal").await, 0);
@@ -479,7 +479,7 @@ async fn a_workflow_that_is_a_node_is_verified_and_exported_with_what_other_node
     let history = runledger::RunHandle::attach(doubles, &db, run).export().await.unwrap();
     let text = history.to_json().unwrap();
     assert!(text.contains("\"n\""), "{text}");
-    db.signal(run, "go", &()).await.unwrap();
+    db.run(run).signal("go", &()).await.unwrap();
     handle.gate("gate").complete(&10_u64).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 14);
     worker.stop().await;

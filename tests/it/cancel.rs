@@ -1,7 +1,7 @@
 //! Cancels of a run and its descendants, with interruptions.
 
 use runledger::prelude::*;
-use runledger::{Cancelled, Job, RunHandle, RunState};
+use runledger::{Cancelled, RunHandle, RunState};
 use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
@@ -19,7 +19,7 @@ async fn runs_for_ever() -> Result<()> {
 }
 
 /// Returns a run, its child and its grandchild. The first two wait and the last one sleeps.
-async fn resting_tree(db: &Db) -> (RunHandle<impl Job<Output = String>>, Uuid, Uuid) {
+async fn resting_tree(db: &Db) -> (RunHandle<String>, Uuid, Uuid) {
     let handle = grandparent().enqueue(db).await.unwrap();
     let child = child_of(db, handle.id()).await;
     let grandchild = child_of(db, child).await;
@@ -52,11 +52,11 @@ async fn a_cancel_that_was_dropped_halfway_is_finished_by_its_repetition() {
     let (handle, child, grandchild) = resting_tree(db).await;
     worker.stop().await;
     cancel_and_drop_halfway(&fixture, handle.id()).await;
-    assert_eq!(db.run(child).await.unwrap().state, RunState::Waiting);
+    assert_eq!(db.run(child).info().await.unwrap().state, RunState::Waiting);
     let again = handle.cancel("all of it").await.unwrap();
     assert_eq!(again, Cancelled::AlreadyEnded(RunState::Cancelled));
     for run_id in [child, grandchild] {
-        let info = db.run(run_id).await.unwrap();
+        let info = db.run(run_id).info().await.unwrap();
         assert_eq!(info.state, RunState::Cancelled);
         let reason = info.error.unwrap().to_string();
         assert!(reason.contains("half of it"), "the first reason stands: {reason}");
@@ -102,7 +102,7 @@ async fn a_cancel_goes_through_a_run_that_has_completed_to_what_it_has_left() {
     let grandchild = child_of(&db, child).await;
     until(&db, grandchild, |info| info.cause.as_deref() == Some("slept")).await;
     assert_eq!(handle.cancel("all of it").await.unwrap(), Cancelled::Now);
-    assert_eq!(db.run(child).await.unwrap().state, RunState::Completed);
+    assert_eq!(db.run(child).info().await.unwrap().state, RunState::Completed);
     until(&db, grandchild, |info| info.state == RunState::Cancelled).await;
     worker.stop().await;
 }

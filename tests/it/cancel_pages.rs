@@ -56,7 +56,7 @@ async fn cancel_reads_the_children_of_a_run_in_pages() {
     let cancelled =
         RunHandle::attach(child_of_an_hour, &through, parent.id()).cancel("no more").await.unwrap();
     assert_eq!(cancelled, Cancelled::Now);
-    assert_eq!(db.run(last).await.unwrap().state, RunState::Cancelled);
+    assert_eq!(db.run(last).info().await.unwrap().state, RunState::Cancelled);
     assert_eq!(proxy.count("-- cancel_below"), 6, "10,001 children in pages of 2,000");
     through.pool().close().await;
     alone(&db).await;

@@ -345,7 +345,7 @@ async fn a_run_that_a_step_has_enqueued_has_no_parent_and_outlives_the_workflow_
     let handle = leaves_word_and_fails().enqueue(&db).await.unwrap();
     assert!(matches!(soon(handle.result()).await, Err(ClientError::RunFailed { .. })));
     let left: Uuid = scalar(&db, "select run_id from runledger.run where job = 'quick_child'").await;
-    let info = db.run(left).await.unwrap();
+    let info = db.run(left).info().await.unwrap();
     assert_eq!((info.state, info.parent_id), (RunState::Queued, None));
     assert_eq!(
         scalar::<i64>(&db, "select count(*) from runledger.cancel").await,

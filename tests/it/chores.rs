@@ -83,7 +83,7 @@ async fn until_others_and_then_the_first(db: &Db, runs: &[Uuid], state: RunState
     for run_id in &runs[1..] {
         until(db, *run_id, |info| info.state == state).await;
     }
-    assert_eq!(db.run(runs[0]).await.unwrap().state, RunState::Queued);
+    assert_eq!(db.run(runs[0]).info().await.unwrap().state, RunState::Queued);
     mend(db).await;
     until(db, runs[0], |info| info.state == state).await;
     worker.stop().await;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use runledger::__private::without_polls;
 use runledger::prelude::*;
-use runledger::{Job, RunHandle, RunState, Timings, Worker, enqueue_all};
+use runledger::{Payload, RunHandle, RunState, Timings, Worker, enqueue_all};
 use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::rows::{execute, scalar, soon, until, worker_without_polls};
 use runledger_tests::{Fixture, PATIENCE, eventually};
@@ -242,7 +242,7 @@ async fn planned(db: &Db, run_id: Uuid) -> f64 {
 }
 
 /// Returns the seconds from the end of the first attempt to the start of the second.
-async fn pause<J: Job>(run: &RunHandle<J>) -> f64 {
+async fn pause<T: Payload + std::fmt::Debug>(run: &RunHandle<T>) -> f64 {
     run.result_within(PATIENCE).await.unwrap();
     let attempts = run.attempts().await.unwrap();
     assert_eq!(attempts.len(), 2);

@@ -62,7 +62,7 @@ async fn is_refused_until_adopted(original: &str, copy: &str, run: uuid::Uuid) {
     for words in ["a copy of installation `", "run `runledger adopt`", "no worker serves it"] {
         assert!(told.contains(words), "`{words}` is missing: {told}");
     }
-    assert_eq!(copied.run(run).await.unwrap().state, RunState::Queued);
+    assert_eq!(copied.run(run).info().await.unwrap().state, RunState::Queued);
     let enqueued = clones_charge(2).enqueue(&copied).await.unwrap();
 
     let adopted = copied.adopt().await.unwrap();

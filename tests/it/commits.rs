@@ -108,7 +108,7 @@ async fn leave(left: Left, is_refused: bool) -> (RunState, i64, i64) {
         soon(beside_commits().enqueue(&db).await.unwrap().result()).await.unwrap();
     }
     assert_eq!(scalar::<i64>(&db, HELD_UP).await, 1, "{left:?}");
-    assert_eq!(db.run(run_id).await.unwrap().state, RunState::Running, "{left:?}");
+    assert_eq!(db.run(run_id).info().await.unwrap().state, RunState::Running, "{left:?}");
     if is_refused {
         execute(&db, "insert into refusal values (1)").await;
     }

@@ -188,7 +188,7 @@ async fn a_run_that_ended_in_time_is_left_as_it_is_with_what_it_has_started() {
     let left = "select count(*) from runledger.deadline";
     runledger_tests::eventually(async || scalar::<i64>(&db, left).await, |n| *n == 0).await;
     assert_eq!(handle.state().await.unwrap(), RunState::Completed);
-    assert!(!db.run(child).await.unwrap().state.is_terminal());
+    assert!(!db.run(child).info().await.unwrap().state.is_terminal());
     worker.stop().await;
 }
 

@@ -273,7 +273,7 @@ async fn a_batch_returns_ids_in_input_order_and_keeps_each_items_own_options() {
     let runs = enqueue_all(calls, &db).await.unwrap();
     assert_eq!(runs.len(), 50);
     for (n, run) in (0..50_i16).zip(&runs) {
-        let info = db.run(run.run_id).await.unwrap();
+        let info = db.run(run.run_id).info().await.unwrap();
         assert_eq!((info.priority, info.queue, info.tenant), (n, format!("q{n}"), format!("t{n}")));
         assert!(run.created);
     }

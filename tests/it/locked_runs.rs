@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{Cancelled, Job, RunHandle, RunState, Timings, enqueue_all};
+use runledger::{Cancelled, RunHandle, RunState, Timings, enqueue_all};
 use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
@@ -27,7 +27,7 @@ async fn ends(n: u64) -> Result<u64> {
 }
 
 /// Returns an open transaction that has signalled these runs.
-async fn signals<J: Job>(db: &Db, runs: &[&RunHandle<J>]) -> Transaction<'static, sqlx::Postgres> {
+async fn signals<T>(db: &Db, runs: &[&RunHandle<T>]) -> Transaction<'static, sqlx::Postgres> {
     let mut tx = db.pool().begin().await.unwrap();
     for run in runs {
         run.signal("ping", &1).send(&mut *tx).await.unwrap();
@@ -209,7 +209,7 @@ async fn cancels_and_pauses_that_are_left_pass_a_locked_run() {
         sqlx::query(lock).bind(free.id()).execute(&mut *tx).await.unwrap();
         let worker = worker(&db, jobs![waits_for_ping]).await;
         until(&db, free.id(), |info| info.state == wanted).await;
-        assert_eq!(db.run(locked[0].run_id).await.unwrap().state, RunState::Queued);
+        assert_eq!(db.run(locked[0].run_id).info().await.unwrap().state, RunState::Queued);
         tx.commit().await.unwrap();
         let left = "select count(*) from runledger.ready";
         eventually(async || scalar::<i64>(&db, left).await, |n| *n == 0).await;
@@ -424,7 +424,7 @@ async fn run_that_was_locked_when_what_is_above_it_was_cancelled_goes_on_no_more
     }
     let tx = signals(&db, &[&RunHandle::attach(counts_after_ping, &db, child)]).await;
     assert_eq!(above.cancel("no").await.unwrap(), Cancelled::Now);
-    assert_eq!(db.run(child).await.unwrap().state, RunState::Waiting);
+    assert_eq!(db.run(child).info().await.unwrap().state, RunState::Waiting);
     tx.commit().await.unwrap();
     until(&db, child, |info| info.state == RunState::Cancelled).await;
     assert_eq!(STEPS_OF_CANCELLED.load(Ordering::SeqCst), 0);

@@ -105,7 +105,7 @@ pub async fn worker(db: &Db) -> Worker {
 }
 
 async fn kept(db: &Db, run_id: Uuid, n_lines: usize) -> Vec<LogLine> {
-    eventually(async || db.logs(run_id, 1).await.unwrap(), |lines| lines.len() == n_lines).await
+    eventually(async || db.run(run_id).logs(1).await.unwrap(), |lines| lines.len() == n_lines).await
 }
 
 fn said(lines: &[LogLine]) -> Vec<(&str, &str, &str)> {
@@ -227,5 +227,5 @@ async fn run_whose_log_the_database_cannot_extend_holds_up_no_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_of_a_run_that_is_not_there_is_empty() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    assert_eq!(db.logs(Uuid::nil(), 1).await.unwrap().len(), 0);
+    assert_eq!(db.run(Uuid::nil()).logs(1).await.unwrap().len(), 0);
 }

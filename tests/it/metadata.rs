@@ -60,7 +60,7 @@ async fn what_is_said_of_a_run_is_told_again_and_is_part_of_its_request() {
 async fn every_option_of_a_graph_is_part_of_its_request() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = graph().enqueue(&db).await.unwrap();
-    assert_eq!(db.run(first.id()).await.unwrap().metadata["region"], json!("eu"));
+    assert_eq!(db.run(first.id()).info().await.unwrap().metadata["region"], json!("eu"));
     assert_eq!(graph().enqueue(&db).await.unwrap().id(), first.id());
     let mut node = Graph::new("tells");
     let one = node.call(tells(1));

@@ -45,7 +45,7 @@ impl Recorder {
         failure: Option<&Failure>,
         delay: Option<Duration>,
     ) {
-        let info = self.runtime.block_on(self.db.run(attempt.run_id)).unwrap();
+        let info = self.runtime.block_on(self.db.run(attempt.run_id).info()).unwrap();
         let failure = failure.map(ToString::to_string);
         let told = Told { event, attempt: attempt.clone(), state: info.state, failure, delay };
         self.told.lock().unwrap().push(told);

@@ -147,7 +147,7 @@ async fn what_goes_on_below_a_run_is_cancelled_that_somebody_ends_while_it_is_pa
     let child = child_of(&db, handle.id()).await;
     until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
     assert!(handle.cancel("leave it").await.is_err(), "nothing is asked of the child");
-    assert_eq!(db.run(handle.id()).await.unwrap().state, RunState::Failed);
+    assert_eq!(db.run(handle.id()).info().await.unwrap().state, RunState::Failed);
     assert_eq!(scalar::<String>(&db, "select reason from runledger.cancel").await, "leave it");
     execute(&db, "drop trigger refuse on runledger.cancel").await;
     assert_eq!(cancelled(&db, child).await, "cancelled: leave it");
@@ -179,7 +179,7 @@ async fn a_cancel_does_not_wait_for_what_is_below_and_is_to_be_undone_or_parked_
     first.stop().await;
     soon(handle.cancel("not needed")).await.unwrap();
     assert_eq!(handle.state().await.unwrap(), RunState::Cancelled);
-    assert!(db.run(child).await.unwrap().compensating, "nobody is there who compensates it");
+    assert!(db.run(child).info().await.unwrap().compensating, "nobody is there who compensates it");
     let second = worker(&db, jobs).await;
     until(&db, child, |info| info.state == RunState::Blocked).await;
     soon(handle.cancel("not needed")).await.unwrap();
@@ -206,7 +206,7 @@ async fn what_goes_on_below_a_failed_run_is_cancelled_though_its_worker_has_died
     first.stop().await;
     let asked = "select reason from runledger.cancel";
     assert_eq!(scalar::<String>(&db, asked).await, "a run above it has failed");
-    assert_eq!(db.run(child).await.unwrap().state, RunState::Queued);
+    assert_eq!(db.run(child).info().await.unwrap().state, RunState::Queued);
     execute(&db, "drop trigger refuse on runledger.cancel").await;
     let second = worker(&db, jobs![fails_at_once, child_that_sleeps]).await;
     assert_eq!(cancelled(&db, child).await, WHY);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sqlx::Connection;
 use tokio::sync::Semaphore;
 
-async fn lines<J: runledger::Job>(handle: &RunHandle<J>) -> Vec<(String, Value)> {
+async fn lines<T>(handle: &RunHandle<T>) -> Vec<(String, Value)> {
     let lines = handle.output(1).await.unwrap();
     let positions: Vec<u64> = lines.iter().map(|line| line.position).collect();
     assert_eq!(positions, (1..=lines.len() as u64).collect::<Vec<_>>(), "without gaps");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, JobOverrides, RunState, SyncMode};
+use runledger::{ClientError, JobOverrides, Payload, RunState, SyncMode};
 use runledger_tests::rows::{scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 
@@ -35,10 +35,7 @@ async fn tries_as_a_step(wf: &Wf) -> Result<Vec<u64>> {
 }
 
 /// Returns the attempt number of a failed run.
-async fn attempts<J: runledger::Job>(run: &RunHandle<J>) -> i32
-where
-    J::Output: std::fmt::Debug,
-{
+async fn attempts<T: Payload + std::fmt::Debug>(run: &RunHandle<T>) -> i32 {
     soon(run.result()).await.unwrap_err();
     run.info().await.unwrap().attempt
 }

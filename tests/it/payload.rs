@@ -130,7 +130,7 @@ async fn start(db: &Db) -> Worker {
     App::new(db.clone()).with(jobs).start().await.unwrap()
 }
 
-async fn run<J: Job>(db: &Db, call: Call<J>) -> (RunHandle<J>, Result<J::Output, ClientError>) {
+async fn run<J: Job>(db: &Db, call: Call<J>) -> (RunHandle<J::Output>, Result<J::Output, ClientError>) {
     let run = call.enqueue(db).await.unwrap();
     let result = run.result_within(PATIENCE).await;
     (run, result)

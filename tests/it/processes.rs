@@ -101,7 +101,7 @@ pub fn signal(child: &Child, signal: Signal) {
 
 const LINKS: u64 = 6;
 
-async fn chains(site: &Site, n_runs: usize) -> Vec<RunHandle<impl runledger::Job<Output = u64>>> {
+async fn chains(site: &Site, n_runs: usize) -> Vec<RunHandle<u64>> {
     let mut handles = Vec::new();
     for _ in 0..n_runs {
         handles.push(chain(LINKS, 200).enqueue(site.db()).await.unwrap());
@@ -109,7 +109,7 @@ async fn chains(site: &Site, n_runs: usize) -> Vec<RunHandle<impl runledger::Job
     handles
 }
 
-async fn assert_completed_in_one_attempt<J: runledger::Job<Output = u64>>(handles: &[RunHandle<J>]) {
+async fn assert_completed_in_one_attempt(handles: &[RunHandle<u64>]) {
     for handle in handles {
         assert_eq!(soon(handle.result()).await.unwrap(), LINKS);
         assert_eq!(handle.info().await.unwrap().attempt, 1, "a crash consumes no attempt");

@@ -120,10 +120,10 @@ async fn run_whose_pause_an_audit_refuses_is_blocked_and_goes_on_when_resumed() 
     audit(&db, "waiting", "case new.state when 'paused' then new.reason end", 20).await;
     let (door, compensations) = (Door::closed(), Compensations::default());
     let (worker, run_id) = at_the_door(&db, &door, &compensations).await;
-    db.pause(run_id, "the tax office asked for a hold until Tuesday").await.unwrap();
+    db.run(run_id).pause("the tax office asked for a hold until Tuesday").await.unwrap();
     until(&db, run_id, |info| info.state == RunState::Blocked).await;
     door.0.add_permits(2);
-    db.resume(run_id).await.unwrap();
+    db.run(run_id).resume().await.unwrap();
     until(&db, run_id, |info| info.state == RunState::Completed).await;
     assert_eq!(compensations.0.load(Ordering::SeqCst), 0);
     worker.stop().await;
@@ -156,7 +156,7 @@ async fn run_that_is_cancelled_ends_as_cancelled_though_an_audit_refuses_the_rea
     audit(&db, "outcome", "new.error::text", 250).await;
     let (door, compensations) = (Door::closed(), Compensations::default());
     let (worker, run_id) = at_the_door(&db, &door, &compensations).await;
-    db.cancel(run_id, &"the customer asked for it; ".repeat(12)).await.unwrap();
+    db.run(run_id).cancel(&"the customer asked for it; ".repeat(12)).await.unwrap();
     until(&db, run_id, |info| info.state == RunState::Cancelled).await;
     assert_eq!(compensations.0.load(Ordering::SeqCst), 1);
     worker.stop().await;
@@ -289,8 +289,8 @@ async fn run_whose_wait_is_refused_is_blocked_and_goes_on_when_resumed() {
     assert!(error.message.starts_with("the wait of this run cannot be stored"), "{error:?}");
     assert!(error.message.contains("too long"), "{error:?}");
     execute(&db, "drop trigger audit on runledger.waiting").await;
-    db.resume(run.id()).await.unwrap();
-    db.signal(run.id(), "word", &"on").await.unwrap();
+    db.run(run.id()).resume().await.unwrap();
+    db.run(run.id()).signal("word", &"on").await.unwrap();
     assert_eq!(soon(run.result()).await.unwrap(), "on");
     worker.stop().await;
 }
@@ -329,7 +329,7 @@ async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_while_its_end_is_refu
     let run = refused_charges().enqueue(&db).await.unwrap();
     execute(&db, ORPHANS).await;
     execute(&db, REFUSES).await;
-    db.cancel(run.id(), "no longer needed").await.unwrap();
+    db.run(run.id()).cancel("no longer needed").await.unwrap();
     let worker = worker(&db, jobs![refused_charges]).await;
     until_one_rests(&db).await;
     execute(&db, REFUSES_NO_MORE).await;
@@ -344,7 +344,7 @@ async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_though_each_refusal_t
     let run = refused_charges().enqueue(&db).await.unwrap();
     execute(&db, ORPHANS).await;
     execute(&db, &REFUSES.replace("raise", "perform pg_sleep(1.9); raise")).await;
-    db.cancel(run.id(), "no longer needed").await.unwrap();
+    db.run(run.id()).cancel("no longer needed").await.unwrap();
     let worker = worker(&db, jobs![refused_charges]).await;
     until_one_rests(&db).await;
     worker.stop().await;

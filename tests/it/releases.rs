@@ -202,7 +202,7 @@ async fn new_worker_executes_what_an_old_client_enqueues_and_signals() {
         let output = format!("select output::text from runledger.outcome where run_id = '{run_id}'");
         assert_eq!(scalar::<String>(db, &output).await, "50");
     }
-    assert_eq!(db.run(runs[2]).await.unwrap().metadata["order"], 7);
+    assert_eq!(db.run(runs[2]).info().await.unwrap().metadata["order"], 7);
     let waiting = old.enqueue("releases.waits", "old", "{}", None).await;
     until(db, waiting, |info| info.state == RunState::Waiting).await;
     old.rows("send_signal", |query| {

@@ -94,7 +94,7 @@ async fn grants_of_the_page_suffice_for_each_role() {
     let db = Db::connect(&url("app")).await.unwrap();
     let working = worker(&db, jobs![role_double, role_waits]).await;
     let handle = role_waits().idempotency_key("once").enqueue(&db).await.unwrap();
-    db.signal(handle.id(), "number", &4_i64).await.unwrap();
+    db.run(handle.id()).signal("number", &4_i64).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 8);
     working.stop().await;
     let mut app = PgConnection::connect(&url("app")).await.unwrap();

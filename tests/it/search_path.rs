@@ -115,7 +115,7 @@ async fn engine_runs_no_shadow_where_public_precedes_pg_catalog() {
     let mut tx = db.begin().await.unwrap();
     let cancelled = search_path_double(4).delay(Duration::from_secs(3600)).enqueue(&mut tx).await.unwrap();
     tx.commit().await.unwrap();
-    db.run(cancelled.id()).await.unwrap();
+    db.run(cancelled.id()).info().await.unwrap();
     worker.stop().await;
 
     assert!(!scalar::<bool>(&db, "select is_called from public.shadow_calls").await, "a shadow ran");
@@ -141,7 +141,7 @@ async fn application_connection_with_public_before_pg_catalog_is_refused() {
     graph.node("first", search_path_double(1));
     let refused = [
         graph.enqueue(&mut tx).await.map(drop),
-        fixture.db.signal(run.id(), "more", &1).send(&mut tx).await.map(drop),
+        fixture.db.run(run.id()).signal("more", &1).send(&mut tx).await.map(drop),
     ];
     for refused in refused {
         assert!(matches!(refused, Err(ClientError::UnsafeSearchPath { .. })), "{refused:?}");

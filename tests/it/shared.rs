@@ -66,13 +66,13 @@ async fn deeds(db: &Db) -> Vec<String> {
     sqlx::query_scalar("select what from deed order by n").fetch_all(db.pool()).await.unwrap()
 }
 
-async fn begun(db: &Db, choices: &[&str]) -> RunHandle<__stay> {
+async fn begun(db: &Db, choices: &[&str]) -> RunHandle<bool> {
     choose(db, choices).await;
     stay().enqueue(db).await.unwrap()
 }
 
 /// Forks a run from its decision to stay, with these choices.
-async fn forked(db: &Db, origin: &RunHandle<__stay>, choices: &[&str]) -> RunHandle<__stay> {
+async fn forked(db: &Db, origin: &RunHandle<bool>, choices: &[&str]) -> RunHandle<bool> {
     choose(db, choices).await;
     origin.fork("chooses[stays]").await.unwrap()
 }
@@ -156,7 +156,7 @@ async fn a_fork_that_ends_badly_takes_back_what_it_did_itself_and_leaves_the_res
 }
 
 /// Returns the compensated step because of which the fork was refused.
-async fn refused(origin: &RunHandle<__stay>, step: &str) -> String {
+async fn refused(origin: &RunHandle<bool>, step: &str) -> String {
     match origin.fork(step).await {
         Err(ClientError::StepCompensated { key, .. }) => key,
         other => panic!("{other:?}"),

@@ -241,7 +241,7 @@ async fn worker_whose_whole_pool_is_held_goes_on() {
     everything.signal("go", &9_u32).send(&db).await.unwrap();
     let failed = soon(everything.result()).await.unwrap_err();
     assert!(matches!(failed, ClientError::RunFailed { .. }), "{failed:?}");
-    let undone = db.steps(everything.id()).await.unwrap();
+    let undone = db.run(everything.id()).steps().await.unwrap();
     assert!(undone.iter().any(|step| step.key.contains("compensate")), "{undone:#?}");
 
     small_fails().enqueue(&db).await.unwrap();

@@ -1,5 +1,6 @@
 //! One pass through everything: a job, and a workflow with steps, a sleep and a child.
 use runledger::prelude::*;
+use runledger::{ClientError, RunHandle};
 use runledger_tests::{Fixture, PATIENCE};
 use std::time::Duration;
 
@@ -25,5 +26,18 @@ async fn a_workflow_with_steps_a_sleep_and_a_child_gives_its_result() {
     assert_eq!(h.result_within(PATIENCE).await.unwrap(), 42);
     let h = sum(3).enqueue(&db).await.unwrap();
     assert_eq!(h.result_within(PATIENCE).await.unwrap(), 6 + 12 + 7 + 14);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handle_without_the_job_returns_the_result_as_json() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run: RunHandle<u64> = double(21).enqueue(&db).await.unwrap();
+    let worker = App::new(db.clone()).with(jobs![double]).start().await.unwrap();
+    let untyped: RunHandle = db.run(run.id());
+    assert_eq!(untyped.result_within(PATIENCE).await.unwrap(), serde_json::json!(42));
+    assert_eq!(untyped.info().await.unwrap().job, "double");
+    let nobody = db.run(uuid::Uuid::nil()).info().await.unwrap_err();
+    assert!(matches!(nobody, ClientError::NoSuchRun { .. }), "{nobody}");
     worker.stop().await;
 }

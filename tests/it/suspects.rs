@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use runledger::prelude::*;
-use runledger::{Call, FailureKind, Job, RunState, Timings, jobs};
+use runledger::{Call, FailureKind, Job, Payload, RunState, Timings, jobs};
 use runledger_tests::rows::{random, scalar, until};
 use runledger_tests::suspects::{APART, exits, exits_late, takes_a_while};
 use runledger_tests::{Fixture, eventually};
@@ -50,7 +50,7 @@ async fn supervise(fixture: &Fixture, how: &[&str]) -> u32 {
     n_deaths
 }
 
-async fn assert_completed<J: Job>(handles: &[runledger::RunHandle<J>]) {
+async fn assert_completed<T: Payload>(handles: &[runledger::RunHandle<T>]) {
     for handle in handles {
         let info = handle.info().await.unwrap();
         assert_eq!(info.state, RunState::Completed, "{info:?}");
@@ -76,7 +76,7 @@ async fn run_that_exits_is_blocked_alone_among_59_long_ones() {
     let blocked: Vec<Uuid> = scalar(db, blocked).await;
     assert_completed(&others).await;
     assert_eq!(blocked.len(), 1);
-    let info = db.run(blocked[0]).await.unwrap();
+    let info = db.run(blocked[0]).info().await.unwrap();
     let error = info.error.unwrap();
     assert_eq!((info.job.as_str(), error.kind, info.attempt), ("exits", FailureKind::Crash, 0));
     let reason = error.to_string();
@@ -315,7 +315,7 @@ async fn assert_trial_ends_before_a_long_run(in_order: InOrder) {
         async || scalar::<i64>(db, "select count(*) from runledger.worker where trial is not null").await;
     eventually(n_trials, |n| *n == 1).await;
     eventually(n_trials, |n| *n == 0).await;
-    assert_eq!(db.run(run_id).await.unwrap().state, RunState::Running, "{in_order}");
+    assert_eq!(db.run(run_id).info().await.unwrap().state, RunState::Running, "{in_order}");
     worker.stop().await;
 }
 

@@ -58,7 +58,7 @@ async fn a_run_tells_what_has_happened_to_it_in_order() {
     let sent = told.iter().find(|it| it.what == TimelineEvent::SignalSent).unwrap();
     assert_eq!(sent.detail.as_deref(), Some("go"));
     assert_eq!(told.last().unwrap().what, TimelineEvent::Completed);
-    assert_eq!(db.timeline(Uuid::nil()).await.unwrap(), []);
+    assert_eq!(db.run(Uuid::nil()).timeline().await.unwrap(), []);
 
     let again = tried.rerun().await.unwrap();
     let told = tried.timeline().await.unwrap();
@@ -71,7 +71,7 @@ async fn a_run_tells_what_has_happened_to_it_in_order() {
     graph.gate("gate").by("ann").complete(&true).await.unwrap();
     assert!(soon(graph.result()).await.unwrap());
     let nodes = graph.nodes().await.unwrap();
-    let told = db.timeline(nodes[0].run_id).await.unwrap();
+    let told = db.run(nodes[0].run_id).timeline().await.unwrap();
     let decided = told.iter().find(|it| it.what == TimelineEvent::Decided).unwrap();
     assert_eq!(decided.detail.as_deref(), Some("ann"));
     let events: Vec<_> = told.iter().map(|it| it.what).collect();

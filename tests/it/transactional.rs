@@ -156,7 +156,7 @@ async fn lose_acknowledgement(fault: Fault, as_a_step: bool) {
     let (n_entries, _, _, n_steps, n_bodies) = books_of(&db).await;
     let wanted_bodies = if fault == Fault::Strand { 2 } else { 1 };
     assert_eq!((n_entries, n_steps, n_bodies), (1, i64::from(as_a_step), wanted_bodies), "{fault:?}");
-    assert_eq!(db.run(run_id).await.unwrap().state, RunState::Completed);
+    assert_eq!(db.run(run_id).info().await.unwrap().state, RunState::Completed);
     worker.stop().await;
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use runledger::prelude::*;
-use runledger::{Cancelled, Graph, Job, RunState, Timings, Worker};
+use runledger::{Cancelled, Graph, RunState, Timings, Worker};
 use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
@@ -33,7 +33,7 @@ const ORPHANS: &str = "with taken as (delete from runledger.ready returning run_
     insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
     select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
 
-fn ids<J: Job>(runs: &[RunHandle<J>]) -> Vec<Uuid> {
+fn ids<T>(runs: &[RunHandle<T>]) -> Vec<Uuid> {
     runs.iter().map(RunHandle::id).collect()
 }
 
@@ -346,7 +346,7 @@ async fn run_whose_every_end_is_refused_is_blocked_and_not_executed_again() {
     assert_eq!(bodies.0.load(Ordering::SeqCst), 2);
     execute(&db, "delete from public.poison").await;
     for run_id in ids {
-        db.resume(run_id).await.unwrap();
+        db.run(run_id).resume().await.unwrap();
         until(&db, run_id, |info| info.state == RunState::Completed).await;
     }
     worker.stop().await;
@@ -369,11 +369,7 @@ async fn triggers_waits_for_its_child(wf: &Wf, is_transactional: bool) -> Result
 }
 
 /// A suspended parent. Its child ends once `door` has a permit.
-async fn waiting_parent(
-    db: &Db,
-    door: &Door,
-    is_transactional: bool,
-) -> (Worker, RunHandle<impl Job<Output = ()>>) {
+async fn waiting_parent(db: &Db, door: &Door, is_transactional: bool) -> (Worker, RunHandle<()>) {
     let app = App::new(db.clone())
         .with(jobs![
             triggers_waits_for_its_child,
@@ -483,7 +479,7 @@ async fn child_whose_parent_a_trigger_refuses_to_queue_can_be_cancelled() {
     until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
     refuse(&db, "ready", "P0001", &[parent.id()]).await;
     let child = scalar(&db, "select run_id from runledger.run where parent_id is not null").await;
-    assert_eq!(db.cancel(child, "enough").await.unwrap(), Cancelled::Now);
+    assert_eq!(db.run(child).cancel("enough").await.unwrap(), Cancelled::Now);
     execute(&db, "delete from public.poison").await;
     until(&db, parent.id(), |info| info.state == RunState::Failed).await;
     worker.stop().await;

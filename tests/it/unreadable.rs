@@ -398,7 +398,7 @@ async fn run_whose_content_takes_the_server_too_long_is_blocked_and_others_go_on
     assert!(why.contains("`content` of this run cannot be read: canceling statement due to"), "{why}");
     assert_eq!(soon(other.result()).await.unwrap(), 7);
     mend_content(&db).await;
-    db.resume(slow).await.unwrap();
+    db.run(slow).resume().await.unwrap();
     soon(graph.result()).await.unwrap();
     worker.stop().await;
 }
@@ -441,7 +441,7 @@ async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() 
     }
     mend_content(&db).await;
     for run_id in bad {
-        db.resume(run_id).await.unwrap();
+        db.run(run_id).resume().await.unwrap();
     }
     soon(graph.result()).await.unwrap();
     worker.stop().await;

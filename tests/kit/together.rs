@@ -42,7 +42,7 @@ async fn limited(wf: &Wf) -> Result<bool> {
 
 #[job]
 async fn sends(to: String, #[inject] db: &Db) -> Result<()> {
-    db.signal(to.parse()?, "go", &true).idempotency_key("go").await?;
+    db.run(to.parse()?).signal("go", &true).idempotency_key("go").await?;
     Ok(())
 }
 

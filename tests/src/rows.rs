@@ -52,7 +52,7 @@ pub fn nets_far_apart() -> Timings {
 
 /// Waits until the run is as wanted.
 pub async fn until(db: &Db, run_id: Uuid, wanted: impl Fn(&RunInfo) -> bool) -> RunInfo {
-    eventually(async || db.run(run_id).await.unwrap(), wanted).await
+    eventually(async || db.run(run_id).info().await.unwrap(), wanted).await
 }
 
 /// Simulates that the run's worker lost the run: another attempt may start, and the old one is

@@ -118,7 +118,7 @@ fn methods_are_found_with_their_types() {
     let rust = "impl Db {\n    pub async fn pin(&self) {}\n}\nimpl<'a> Wf<'a> {\n    pub fn now(&self) {}\n    fn own() {}\n}";
     let found = [("Db", "pin"), ("Wf", "now")].map(|(of, name)| (of.to_owned(), name.to_owned()));
     assert_eq!(methods(rust), found);
-    assert_eq!(methods_named("by `db.pin(run, 2)`, `wf.pin`, `db.step[x]`", "db."), ["pin"]);
+    assert_eq!(methods_named("by `db.run(id).pin(2)`, `wf.pin`, `db.step[x]`", "db."), ["run"]);
 }
 
 /// Returns the targets of the inline links outside fenced code.

@@ -16,7 +16,7 @@ async fn doubles(n: u64) -> Result<u64> {
     if n == 13 { Err(Error::terminal("an unlucky number")) } else { Ok(2 * n) }
 }
 
-async fn keys<J: runledger::Job>(handle: &RunHandle<J>) -> Vec<String> {
+async fn keys<T>(handle: &RunHandle<T>) -> Vec<String> {
     let mut keys: Vec<String> = handle.steps().await.unwrap().into_iter().map(|step| step.key).collect();
     keys.sort_unstable();
     keys

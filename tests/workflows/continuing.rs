@@ -225,7 +225,7 @@ async fn node_that_other_nodes_feed_continues_with_the_arguments_that_it_says() 
     assert_eq!(info.state, RunState::Waiting, "{:?}", info.error);
     first.stop().await;
 
-    let history = db.export(payment).await.unwrap();
+    let history = db.run(payment).export().await.unwrap();
     assert_eq!(history.input, r#"{"owed":10,"paid":20}"#);
     let verification = App::new(db.clone()).with(jobs()).verify().await.unwrap();
     assert_eq!(verification.n_replaying, verification.n_runs, "{verification}");

@@ -337,7 +337,7 @@ async fn keeps_books(wf: &Wf, point: u8, other: uuid::Uuid, #[inject] db: &Db) -
             sqlx::query(KILL).execute(&mut *tx).await?;
         }
         does("follow-up".into()).enqueue(&mut *tx).await?;
-        db.signal(other, "booked", &n).send(&mut *tx).await?;
+        db.run(other).signal("booked", &n).send(&mut *tx).await?;
         if point == 1 {
             sqlx::query(KILL).execute(&mut *tx).await?;
         }

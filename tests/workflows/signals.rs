@@ -178,7 +178,7 @@ async fn a_signal_to_a_run_that_has_ended_is_an_error_and_so_is_one_to_no_run() 
         matches!(error, ClientError::WrongState { state: RunState::Cancelled, verb: "signalled", .. }),
         "{error}"
     );
-    let error = db.signal(Uuid::now_v7(), "value", &1).await.unwrap_err();
+    let error = db.run(Uuid::now_v7()).signal("value", &1).await.unwrap_err();
     assert!(matches!(error, ClientError::NoSuchRun { .. }), "{error}");
     let error = handle.signal("Value", &1).await.unwrap_err();
     assert!(matches!(error, ClientError::Name(_)), "{error}");

@@ -234,7 +234,7 @@ async fn options_without_meaning(wf: &Wf, n: u32) -> Result<()> {
     Ok(())
 }
 
-fn drop_child<J>(_: runledger::Child<'_, J>) {}
+fn drop_child<T>(_: runledger::Child<'_, T>) {}
 
 #[job]
 async fn options_plain() -> Result<()> {

@@ -390,7 +390,7 @@ async fn enqueue_with_words(db: &Db, seeds: impl Iterator<Item = u64>) -> Vec<En
 async fn talk(db: Db, runs: Vec<Uuid>) {
     for word in 0..12_u64 {
         for run_id in &runs {
-            let _ = db.signal(*run_id, "word", &word).await;
+            let _ = db.run(*run_id).signal("word", &word).await;
         }
     }
 }
@@ -421,7 +421,7 @@ async fn programs_replay(n_programs: u64) {
         }
         talking.await.unwrap();
         for (seed, run) in seeds.zip(runs) {
-            let info = db.run(run.run_id).await.unwrap();
+            let info = db.run(run.run_id).info().await.unwrap();
             let expected = if fails(seed) { RunState::Failed } else { RunState::Completed };
             let as_it_was_to = info.error.as_ref().is_none_or(|failure| failure.message == SO_IT_ENDS);
             assert!(

@@ -69,7 +69,7 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
     // Exported histories get the same verdicts without the database.
     let offline = App::offline().with(new()).provide(db.clone());
     for (case, run_id) in &runs {
-        let verdict = db.export(*run_id).await.unwrap().replays(&offline).await.unwrap();
+        let verdict = db.run(*run_id).export().await.unwrap().replays(&offline).await.unwrap();
         assert!(case.expected.agrees(&verdict), "{}: {:?}, but {verdict:?}", case.name, case.expected);
     }
 
@@ -78,7 +78,9 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
     for (case, run_id) in runs.iter().filter(|(case, _)| case.expected.blocks()) {
         let ended = |info: &runledger::RunInfo| matches!(info.state, RunState::Blocked | RunState::Failed);
         let info =
-            eventually(async || (case.name, db.run(*run_id).await.unwrap()), |(_, info)| ended(info)).await.1;
+            eventually(async || (case.name, db.run(*run_id).info().await.unwrap()), |(_, info)| ended(info))
+                .await
+                .1;
         let kind = info.error.unwrap().kind;
         assert!(
             matches!(
@@ -91,7 +93,7 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
     }
     for (case, run_id) in runs.iter().filter(|(case, _)| case.expected == Expected::Fine) {
         await_parked(&db, *run_id, 2).await;
-        let kind = db.run(*run_id).await.unwrap().error.map(|failure| failure.kind);
+        let kind = db.run(*run_id).info().await.unwrap().error.map(|failure| failure.kind);
         assert!(
             !matches!(kind, Some(FailureKind::Diverged | FailureKind::Decode)),
             "{}: {kind:?}",

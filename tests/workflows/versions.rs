@@ -46,7 +46,7 @@ async fn pass_by(db: &Db) {
     }
 }
 
-async fn claims(db: &Db, handle: &RunHandle<impl runledger::Job>) -> i32 {
+async fn claims<T>(db: &Db, handle: &RunHandle<T>) -> i32 {
     scalar(db, &format!("select claims from runledger.ready where run_id = '{}'", handle.id())).await
 }
 
@@ -73,7 +73,7 @@ async fn a_run_of_a_version_that_no_worker_serves_stays_queued_untouched_and_is_
     pass_by(&db).await;
     let unserved = db.unserved().await.unwrap();
     assert_eq!((unserved.len(), unserved[0].version, &unserved[0].other_versions[..]), (1, 2, &[1][..]));
-    let hint = "they serve version 1 of it; start one that has version 2, or whose code accepts it (`accepts = [2]`), or move the runs with `db.pin`";
+    let hint = "they serve version 1 of it; start one that has version 2, or whose code accepts it (`accepts = [2]`), or move the runs with `RunHandle::pin`";
     assert!(unserved[0].to_string().ends_with(hint), "{}", unserved[0]);
     old.stop().await;
     let older = one::parcel(false).enqueue(&db).await.unwrap();
@@ -159,14 +159,14 @@ async fn a_call_by_name_is_of_the_newest_version_that_is_registered_or_of_the_on
     let calls = [by_name("parcel"), by_name("parcel").version(2), by_name("parcel").version(1)];
     let mut versions = Vec::new();
     for run in enqueue_all(calls, &db).await.unwrap() {
-        versions.push(db.run(run.run_id).await.unwrap().version);
+        versions.push(db.run(run.run_id).info().await.unwrap().version);
     }
     assert_eq!(versions, [3, 2, 1]);
     // The job is in another program, so only its workers know the version.
     let code = defined("versions.elsewhere", 1).version(2);
     let elsewhere = App::new(db.clone()).with([leaked(code)]).start().await.unwrap();
     let run = enqueue_all([by_name("versions.elsewhere").version(2)], &db).await.unwrap();
-    assert_eq!(db.run(run[0].run_id).await.unwrap().version, 2);
+    assert_eq!(db.run(run[0].run_id).info().await.unwrap().version, 2);
     let refused = enqueue_all([by_name("versions.elsewhere")], &db).await.unwrap_err().to_string();
     let hint = "in version 1, but in version 2: say which with `.version(…)`";
     assert!(refused.contains(hint), "{refused}");
@@ -221,7 +221,7 @@ async fn a_run_is_moved_to_another_version_while_it_is_queued_waits_or_is_paused
     assert_eq!(later.state().await.unwrap(), RunState::Queued);
     let ended = waits.pin(1).await.unwrap_err();
     assert!(matches!(ended, ClientError::WrongState { state: RunState::Completed, .. }), "{ended}");
-    let nobody = db.pin(uuid::Uuid::nil(), 2).await.unwrap_err();
+    let nobody = db.run(uuid::Uuid::nil()).pin(2).await.unwrap_err();
     assert!(matches!(nobody, ClientError::NoSuchRun { .. }), "{nobody}");
     worker.stop().await;
 }
@@ -300,7 +300,7 @@ async fn graphs_gates_and_map_nodes_have_no_versions_to_be_moved_to() {
     let nodes = graph.nodes().await.unwrap();
     let parts = nodes.iter().map(|node| node.run_id).chain([graph.id()]);
     for part in parts {
-        let refused = db.pin(part, 2).await.unwrap_err();
+        let refused = db.run(part).pin(2).await.unwrap_err();
         assert!(matches!(refused, ClientError::PartHasNoVersions { run_id } if run_id == part), "{refused}");
     }
     let stored = "select count(*) from runledger.run where job like '%@%'";
@@ -425,7 +425,7 @@ async fn two_processes_of_different_versions_share_a_database_and_each_serves_it
     let runs = enqueue_all(calls, db).await.unwrap();
     for run in &runs {
         until(db, run.run_id, |info| info.state == RunState::Waiting).await;
-        db.signal(run.run_id, "go", &()).await.unwrap();
+        db.run(run.run_id).signal("go", &()).await.unwrap();
     }
     for run in &runs {
         until(db, run.run_id, |info| info.state == RunState::Completed).await;

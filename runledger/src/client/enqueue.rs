@@ -68,13 +68,13 @@ impl<J: Job> Call<J> {
     pub fn enqueue<'c, V: EnqueueTarget<'c>>(
         self,
         target: V,
-    ) -> impl Future<Output = Result<RunHandle<J>, ClientError>> + Send + use<'c, J, V> {
+    ) -> impl Future<Output = Result<RunHandle<J::Output>, ClientError>> + Send + use<'c, J, V> {
         let route = target.target();
         async move {
             let home = home_of(&route);
             let submitted = submit(vec![self.request], route).await?;
             match submitted.first() {
-                Some(run) => Ok(RunHandle::new(run.run_id, run.created, home)),
+                Some(run) => Ok(RunHandle::new(run.run_id, run.created, Some(J::DEFINITION), home)),
                 None => Err(ClientError::Config("the database answered an enqueue with nothing".to_owned())),
             }
         }

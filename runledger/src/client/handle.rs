@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -11,7 +12,8 @@ use crate::client::completion_listener;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, Home, connection};
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
-use crate::definition::job::Job;
+use crate::definition::Definition;
+use crate::definition::job::{Job, Payload};
 use crate::definition::jobs::DefinitionOf;
 use crate::model::graph::GRAPH;
 use crate::model::json::{self, Fields};
@@ -35,17 +37,50 @@ const RIDE_OUT: Duration = Duration::from_secs(30);
 /// The pause between two polls while the database does not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// A handle of a run of the job `J`. Cheap to clone; dropping it does not affect the run.
-pub struct RunHandle<J> {
+/// A handle of a run with the output `T`, such as `RunHandle<String>`. Cheap to clone; dropping it
+/// does not affect the run.
+///
+/// [`Call::enqueue`](crate::Call::enqueue) and [`attach`](Self::attach) return a handle that knows
+/// the job. [`Db::run`] returns one that does not: its [`result`](Self::result) is JSON.
+///
+/// ```no_run
+/// # use runledger::prelude::*;
+/// # use runledger::RunHandle;
+/// #[job]
+/// async fn charge(cents: i64) -> Result<String> {
+///     Ok(format!("receipt over {cents} cents"))
+/// }
+///
+/// struct Order {
+///     payment: RunHandle<String>,
+/// }
+///
+/// # async fn pay(db: &Db) -> Result<Order> {
+/// Ok(Order { payment: charge(4200).enqueue(db).await? })
+/// # }
+/// ```
+pub struct RunHandle<T = Value> {
     run_id: Uuid,
     created: bool,
+    /// The job, if the handle was made with its code.
+    definition: Option<&'static Definition>,
     home: Option<Home>,
-    marker: PhantomData<fn() -> J>,
+    marker: PhantomData<fn() -> T>,
 }
 
-impl<J: Job> RunHandle<J> {
-    pub(crate) fn new(run_id: Uuid, created: bool, home: Option<Home>) -> Self {
-        Self { run_id, created, home, marker: PhantomData }
+impl<T> RunHandle<T> {
+    pub(crate) fn new(
+        run_id: Uuid,
+        created: bool,
+        definition: Option<&'static Definition>,
+        home: Option<Home>,
+    ) -> Self {
+        Self { run_id, created, definition, home, marker: PhantomData }
+    }
+
+    /// A handle of another run of the same job.
+    pub(crate) fn sibling(&self, run_id: Uuid, created: bool) -> Self {
+        Self { run_id, created, ..self.clone() }
     }
 
     /// Returns a handle of the run with this id: `RunHandle::attach(charge, &db, id)`.
@@ -54,17 +89,18 @@ impl<J: Job> RunHandle<J> {
     /// run does not exist, the first query of the handle fails.
     pub fn attach<Arguments, F>(function: F, db: &Db, run_id: Uuid) -> Self
     where
-        F: DefinitionOf<Arguments, Job = J>,
+        F: DefinitionOf<Arguments>,
+        F::Job: Job<Output = T>,
     {
         drop(function);
-        Self::new(run_id, false, Some(db.home()))
+        Self::new(run_id, false, Some(F::DEFINITION), Some(db.home()))
     }
 
     /// Returns a handle of the same run that queries `db`. Use it for a handle made inside a
     /// transaction.
     #[must_use]
     pub fn with_db(&self, db: &Db) -> Self {
-        Self::new(self.run_id, self.created, Some(db.home()))
+        Self { home: Some(db.home()), ..self.clone() }
     }
 
     /// Returns the id of the run.
@@ -125,11 +161,14 @@ impl<J: Job> RunHandle<J> {
     /// [`RunBlocked`](ClientError::RunBlocked) (you can still resume the run),
     /// [`NoSuchRun`](ClientError::NoSuchRun), [`Decode`](ClientError::Decode),
     /// [`Unreadable`](ClientError::Unreadable), or a database error. For a graph without a result
-    /// node, [`NoResult`](ClientError::NoResult) if `J::Output` does not fit.
+    /// node, [`NoResult`](ClientError::NoResult) if `T` does not fit.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future does not affect the run.
-    pub async fn result(&self) -> Result<J::Output, ClientError> {
+    pub async fn result(&self) -> Result<T, ClientError>
+    where
+        T: Payload,
+    {
         self.wait(None).await
     }
 
@@ -141,7 +180,10 @@ impl<J: Job> RunHandle<J> {
     /// # Errors
     /// As for [`result`](Self::result), and [`ClientError::WaitTimedOut`] if no end is known when
     /// `limit` is over, also during a database outage.
-    pub async fn result_within(&self, limit: Duration) -> Result<J::Output, ClientError> {
+    pub async fn result_within(&self, limit: Duration) -> Result<T, ClientError>
+    where
+        T: Payload,
+    {
         let began = Instant::now();
         match tokio::time::timeout(limit.saturating_add(LAST_LOOK), self.wait(Some(limit))).await {
             Ok(result) => result,
@@ -238,7 +280,10 @@ impl<J: Job> RunHandle<J> {
         Err(ClientError::WrongState { run_id: self.run_id, state: self.state().await?, verb: "resumed" })
     }
 
-    async fn wait(&self, limit: Option<Duration>) -> Result<J::Output, ClientError> {
+    async fn wait(&self, limit: Option<Duration>) -> Result<T, ClientError>
+    where
+        T: Payload,
+    {
         let pool = self.pool()?;
         let (began, mut answered) = (Instant::now(), Instant::now());
         let mut waiter = completion_listener::Waiter::new(pool, self.run_id);
@@ -248,7 +293,7 @@ impl<J: Job> RunHandle<J> {
             match self.end().await {
                 Ok(end) if end.state.is_terminal() || end.state == RunState::Blocked => {
                     return match self.output_of(end) {
-                        Err(error @ ClientError::Decode { .. }) if J::DEFINITION.name == GRAPH => {
+                        Err(error @ ClientError::Decode { .. }) if self.is_of_graph() => {
                             Err(self.unless_undeclared(error).await?)
                         }
                         output => output,
@@ -278,7 +323,10 @@ impl<J: Job> RunHandle<J> {
         ClientError::WaitTimedOut { run_id: self.run_id, waited: began.elapsed() }
     }
 
-    fn output_of(&self, end: End) -> Result<J::Output, ClientError> {
+    fn output_of(&self, end: End) -> Result<T, ClientError>
+    where
+        T: Payload,
+    {
         let run_id = self.run_id;
         let sealer = self.sealer();
         let failure = end.failure.map_or_else(
@@ -322,6 +370,15 @@ impl<J: Job> RunHandle<J> {
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }
 
+    /// The job of the run, if the handle was made with its code.
+    pub(crate) fn definition(&self) -> Option<&'static Definition> {
+        self.definition
+    }
+
+    fn is_of_graph(&self) -> bool {
+        self.definition.is_some_and(|definition| definition.name == GRAPH)
+    }
+
     /// The database that the handle queries. `None` if the handle was made inside a transaction.
     pub(crate) fn home(&self) -> Option<Home> {
         self.home.clone()
@@ -341,27 +398,29 @@ impl<J: Job> RunHandle<J> {
     }
 }
 
-impl<J: Job> Clone for RunHandle<J> {
+impl<T> Clone for RunHandle<T> {
     fn clone(&self) -> Self {
-        Self::new(self.run_id, self.created, self.home.clone())
+        let Self { run_id, created, definition, ref home, marker } = *self;
+        Self { run_id, created, definition, home: home.clone(), marker }
     }
 }
 
-impl<J> fmt::Debug for RunHandle<J> {
+impl<T> fmt::Debug for RunHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunHandle").field("run_id", &self.run_id).finish_non_exhaustive()
     }
 }
 
 impl Db {
-    /// Returns the run's state and properties, for programs without the code of its job. One query.
+    /// Returns a handle of the run with this id, for programs without the code of its job:
+    /// `db.run(id).info().await?`.
     ///
-    /// # Errors
-    /// [`ClientError::NoSuchRun`], or a database error.
-    pub async fn run(&self, run_id: Uuid) -> Result<RunInfo, ClientError> {
-        inspect::run(&mut *connection(self.pool()).await?, run_id, self.sealer())
-            .await?
-            .ok_or(ClientError::NoSuchRun { run_id })
+    /// This call sends no query. If the run does not exist, the first query of the handle fails.
+    /// Its [`result`](RunHandle::result) is the output as JSON. [`RunHandle::attach`] returns a
+    /// handle with the type of a job's output.
+    #[must_use]
+    pub fn run(&self, run_id: Uuid) -> RunHandle {
+        RunHandle::new(run_id, false, None, Some(self.home()))
     }
 
     /// Returns the live workers, in the order of their registration. One query.

@@ -5,26 +5,12 @@ use uuid::Uuid;
 
 use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
-use crate::connection::db::{Db, connection};
-use crate::definition::job::Job;
+use crate::connection::db::connection;
 use crate::model::graph::dependency_inputs;
 use crate::model::payload::{PayloadKind, Place, Sealer};
 use crate::model::replay::history::History;
 use crate::model::replay::recorded;
 use crate::store::run::history::{self, Record};
-
-impl Db {
-    /// Exports the history of a run for a file that a test replays: its input and the results of
-    /// its steps.
-    ///
-    /// Sealed payloads are opened, so the file contains plain text. One query.
-    ///
-    /// # Errors
-    /// [`ClientError::NoSuchRun`], [`ClientError::Unreadable`], or a database error.
-    pub async fn export(&self, run_id: Uuid) -> Result<History, ClientError> {
-        export(&mut *connection(self.pool()).await?, run_id, self.sealer()).await
-    }
-}
 
 /// Returns the history of a run with opened payloads.
 async fn export(
@@ -42,11 +28,14 @@ async fn export(
     Ok(history.in_graph(graph_id).keyed(sealer.opens()))
 }
 
-impl<J: Job> RunHandle<J> {
-    /// Exports the history of this run, as [`Db::export`] does.
+impl<T> RunHandle<T> {
+    /// Exports the history of the run for a file that a test replays: its input and the results of
+    /// its steps.
+    ///
+    /// Sealed payloads are opened, so the file contains plain text. One query.
     ///
     /// # Errors
-    /// As for [`Db::export`].
+    /// [`ClientError::NoSuchRun`], [`ClientError::Unreadable`], or a database error.
     pub async fn export(&self) -> Result<History, ClientError> {
         let run_id = self.id();
         export(&mut *connection(self.pool()?).await?, run_id, &self.sealer()).await

@@ -13,7 +13,6 @@ use crate::client::graph_copy::copy_of;
 use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::connection;
-use crate::definition::job::Job;
 use crate::engine::step::signals::key_of;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use crate::model::replay::Recorded;
@@ -32,7 +31,7 @@ use crate::store::write::commit;
 /// How many keys an error lists if no key is similar to the requested one.
 const KEYS_SHOWN: usize = 8;
 
-impl<J: Job> RunHandle<J> {
+impl<T> RunHandle<T> {
     /// Creates a new run that executes an ended run again from the start.
     ///
     /// The new run has the same job, input, options, queue, priority and tenant. It has no
@@ -227,7 +226,7 @@ impl<J: Job> RunHandle<J> {
         }
         if graphs.is_empty() && !has_active_key {
             let created = link(connection, first, &links, begin, slice).await?;
-            return Ok(Self::new(first, created, self.home()));
+            return Ok(self.sibling(first, created));
         }
         let mut tx = connection.begin_with(BEGIN).await?;
         let created = link(&mut tx, first, &links, begin, slice).await?;
@@ -238,7 +237,7 @@ impl<J: Job> RunHandle<J> {
             activate(&mut tx, &[first]).await?;
         }
         commit("link_whole", tx.commit()).await?;
-        Ok(Self::new(first, created, self.home()))
+        Ok(self.sibling(first, created))
     }
 
     fn refused(&self, state: RunState, verb: &'static str) -> ClientError {

@@ -104,8 +104,8 @@ impl Db {
         ListRuns { db: self.clone(), scope, wanted: Wanted::default(), limit: DEFAULT }
     }
 
-    /// Returns the run's state and properties, as [`run`](Self::run) does, if the run is within
-    /// `scope`.
+    /// Returns the run's state and properties, as [`RunHandle::info`](crate::RunHandle::info) does,
+    /// if the run is within `scope`.
     ///
     /// A run of another tenant gives the same error as a missing run. One query.
     ///
@@ -113,7 +113,7 @@ impl Db {
     /// [`ClientError::NoSuchRun`], an invalid tenant name, or a database error.
     pub async fn run_within(&self, scope: &TenantScope, run_id: Uuid) -> Result<RunInfo, ClientError> {
         scope.check()?;
-        let run = self.run(run_id).await?;
+        let run = self.run(run_id).info().await?;
         if scope.has(&run.tenant) { Ok(run) } else { Err(ClientError::NoSuchRun { run_id }) }
     }
 }

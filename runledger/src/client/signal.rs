@@ -12,9 +12,8 @@ use uuid::Uuid;
 use crate::client::enqueue::input_difference;
 use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
-use crate::connection::db::{Db, EnqueueTarget, Home, Target, connection, not_between_steps};
+use crate::connection::db::{EnqueueTarget, Home, Target, connection, not_between_steps};
 use crate::definition::Kind;
-use crate::definition::job::Job;
 use crate::engine::step::signals::key_of;
 use crate::model::graph::GRAPH;
 use crate::model::json::EncodeError;
@@ -30,13 +29,16 @@ const TRIES: u32 = 4;
 /// The delay before the first repetition. It doubles each time.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 
-impl<J: Job> RunHandle<J> {
+impl<T> RunHandle<T> {
     /// Sends a value to the run, which receives it by [`Wf::signal`](crate::Wf::signal) of the same
     /// name.
     ///
     /// The run may receive it now or later. It receives the signals of one name in the order of
     /// sending, each once. Await the returned value, or [`send`](SendSignal::send) it in a
     /// transaction.
+    ///
+    /// A handle from [`Db::run`](crate::Db::run) does not know the job. If it is a job and not a
+    /// workflow, the signal is stored and never received.
     ///
     /// # Errors
     /// [`ClientError::WrongState`] if the run has ended or is compensating its steps on its way to
@@ -52,29 +54,15 @@ impl<J: Job> RunHandle<J> {
     /// ```no_run
     /// # use runledger::prelude::*;
     /// # #[workflow] async fn checkout(wf: &Wf) -> Result<bool> { Ok(wf.signal("approval").await?) }
-    /// # async fn approve(handle: RunHandle<__checkout>) -> Result<()> {
+    /// # async fn approve(handle: RunHandle<bool>) -> Result<()> {
     /// handle.signal("approval", &true).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn signal<T: Serialize + ?Sized>(&self, name: &str, payload: &T) -> SendSignal {
-        let definition = J::DEFINITION;
-        let to_a_job = (definition.kind() == Kind::Job).then_some(definition.name);
+    pub fn signal<V: Serialize + ?Sized>(&self, name: &str, payload: &V) -> SendSignal {
+        let job = self.definition().filter(|definition| definition.kind() == Kind::Job);
+        let to_a_job = job.map(|definition| definition.name);
         SendSignal { to_a_job, ..SendSignal::new(self.id(), self.home(), name, payload) }
-    }
-}
-
-impl Db {
-    /// Sends a value to the run with this id, as [`RunHandle::signal`] does.
-    ///
-    /// The id does not say whether the run is of a job. A signal to a run of a job is stored but
-    /// never received.
-    ///
-    /// # Errors
-    /// As for [`RunHandle::signal`], without `TakesNoSignals`. A graph, a gate and a map node
-    /// refuse signals with [`ClientError::PartTakesNoSignals`].
-    pub fn signal<T: Serialize + ?Sized>(&self, run_id: Uuid, name: &str, payload: &T) -> SendSignal {
-        SendSignal::new(run_id, Some(self.home()), name, payload)
     }
 }
 

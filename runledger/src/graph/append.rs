@@ -12,7 +12,6 @@ use super::{Graph, GraphHandle};
 use crate::client::enqueue::Tries;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Target, connection};
-use crate::definition::job::Payload;
 use crate::model::graph::{
     AdditionRequest, GRAPH, GraphError, GraphProblem, MAX_NODES, NodeEnding, PlannedKind,
 };
@@ -31,7 +30,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A node of a graph to which you can add nodes while it is live, made by
-/// [`RunHandle::extend_from`](crate::RunHandle::extend_from).
+/// [`GraphHandle::extend_from`].
 #[must_use = "nothing is added until `append` is called"]
 #[derive(Debug)]
 pub struct GraphExtension<'h, T> {
@@ -47,7 +46,7 @@ pub struct AppendReceipt {
     pub created: bool,
 }
 
-impl<T: Payload> GraphHandle<T> {
+impl<T> GraphHandle<T> {
     /// Returns the extension node with this name: a gate or a call of this graph.
     ///
     /// While this node is live, the graph stays live and you can add nodes:
@@ -58,7 +57,7 @@ impl<T: Payload> GraphHandle<T> {
     }
 }
 
-impl<T: Payload> GraphExtension<'_, T> {
+impl<T> GraphExtension<'_, T> {
     /// Adds the nodes of `more` to the graph. `more` must have the same name as the graph.
     ///
     /// The new nodes behave like the nodes of the submission. A node without live dependencies

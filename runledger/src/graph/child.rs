@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::{Graph, GraphOf};
+use super::Graph;
 use crate::connection::client_error::ClientError;
 use crate::definition::job::Payload;
 use crate::engine::attempt::stop::StopReason;
@@ -49,7 +49,7 @@ impl Wf {
     /// # Cost
     /// One transaction of two statements, whatever the size of the graph.
     #[track_caller]
-    pub fn start_graph<T: Payload>(&self, graph: Graph<T>) -> Step<'_, Child<'_, GraphOf<T>>> {
+    pub fn start_graph<T: Payload>(&self, graph: Graph<T>) -> Step<'_, Child<'_, T>> {
         let line = Location::caller();
         let name = graph.name().to_owned();
         if let Some(option) = graph.identity_said() {

@@ -27,7 +27,7 @@ use crate::store::run::inspect;
 /// How many nodes one query reads.
 const AT_ONCE: i64 = 1000;
 
-/// A gate of a graph, made by [`RunHandle::gate`](crate::RunHandle::gate).
+/// A gate of a graph, made by [`GraphHandle::gate`].
 #[must_use = "a gate stays as it is until it is decided about"]
 #[derive(Debug)]
 pub struct GateHandle<'h, T> {
@@ -51,7 +51,7 @@ impl Db {
     }
 }
 
-impl<T: Payload> GraphHandle<T> {
+impl<T> GraphHandle<T> {
     /// Returns a gate of this graph.
     ///
     /// `handle.gate("approved").by("ann").reason("looks good").complete(&true).await?`
@@ -118,7 +118,7 @@ fn waits_for_the_outside(node: &NodeInfo) -> bool {
         || (node.state == RunState::Waiting && (node.job.is_none() || node.n_live_dependencies > 0))
 }
 
-impl<T: Payload> GateHandle<'_, T> {
+impl<T> GateHandle<'_, T> {
     /// Sets who decides. The name is stored and shown, but not verified.
     ///
     /// A [link](Self::link) that was signed for a person keeps that name.

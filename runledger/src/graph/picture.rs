@@ -4,7 +4,6 @@ use super::gate::standing;
 use super::{Declared, Graph, GraphHandle};
 use crate::connection::client_error::ClientError;
 use crate::connection::db::connection;
-use crate::definition::job::Payload;
 use crate::definition::registry;
 use crate::model::graph::{GraphError, PlannedKind, PlannedNode};
 use crate::model::json::Fields;
@@ -84,7 +83,7 @@ fn job(planned: &PlannedNode, declared: &Declared) -> Option<String> {
     }
 }
 
-impl<T: Payload> GraphHandle<T> {
+impl<T> GraphHandle<T> {
     /// Returns the picture of the graph with the current state of each node and its reason.
     ///
     /// The nodes and edges are those of [`Graph::picture`]. The states of all nodes are from one

@@ -5,11 +5,10 @@ use super::submit::submit_on_pool;
 use crate::client::graph_copy::copy_of;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::connection;
-use crate::definition::job::Payload;
 use crate::model::run::name::check_key;
 use crate::model::run::request::recovered_run_id;
 
-impl<T: Payload> GraphHandle<T> {
+impl<T> GraphHandle<T> {
     /// Submits a graph that has ended again, as a new run with this one as its origin.
     ///
     /// The new run has the same nodes, edges, inputs and options, but no idempotency key. All nodes

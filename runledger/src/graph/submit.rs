@@ -6,7 +6,6 @@ use uuid::Uuid;
 use super::prepare::{NotSealed, Prepared, prepare, undefined, unnamed};
 use super::{Graph, GraphHandle};
 use crate::client::enqueue::{Tries, activate, home_of, input_difference, stored_difference};
-use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{EnqueueTarget, Target, connection, not_between_steps};
 use crate::definition::DEFAULT_QUEUE;
@@ -60,7 +59,7 @@ impl<T: Payload> Graph<T> {
                 Target::Db(db) => submit_on_pool(db.pool(), &graph, &sealer, true).await?,
                 Target::Pool(pool) => submit_on_pool(pool, &graph, &sealer, false).await?,
             };
-            Ok(RunHandle::new(graph.run.run_id, created, home))
+            Ok(GraphHandle::new(graph.run.run_id, created, home))
         }
     }
 

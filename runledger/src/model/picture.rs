@@ -27,7 +27,7 @@ const FORMAT: u32 = 1;
 /// The nodes and edges of a graph, for people and tools.
 ///
 /// [`Graph::picture`](crate::Graph::picture) returns it before the submission, and
-/// [`RunHandle::picture`](crate::RunHandle::picture) returns it with the states of the nodes.
+/// [`GraphHandle::picture`](crate::GraphHandle::picture) returns it with the states of the nodes.
 /// `Display` writes a table for a terminal. The picture omits inputs and outputs of nodes, but
 /// reasons contain error messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

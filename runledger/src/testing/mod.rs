@@ -257,7 +257,7 @@ impl Testing {
     ///
     /// # Errors
     /// Same as [`App::start`] and [`Call::enqueue`].
-    pub async fn start<J: Job>(&self, call: Call<J>) -> Result<TestRun<'_, J>, ClientError> {
+    pub async fn start<J: Job>(&self, call: Call<J>) -> Result<TestRun<'_, J::Output>, ClientError> {
         let (_, scene) = self.worker().await?;
         let handle = call.enqueue(&self.db).await?;
         let drive = self.drive(scene);

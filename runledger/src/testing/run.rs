@@ -7,28 +7,28 @@ use serde::Serialize;
 use super::Testing;
 use super::drive::Drive;
 use crate::client::signal::SendSignal;
-use crate::{ClientError, Job, RunHandle, StepInfo};
+use crate::{ClientError, Payload, RunHandle, StepInfo};
 
 /// A run that a test started. It borrows the test, which owns the database.
-pub struct TestRun<'t, J> {
-    handle: RunHandle<J>,
+pub struct TestRun<'t, T> {
+    handle: RunHandle<T>,
     drive: Drive,
     test: &'t Testing,
 }
 
-impl<'t, J: Job> TestRun<'t, J> {
-    pub(super) fn new(test: &'t Testing, handle: RunHandle<J>, drive: Drive) -> Self {
+impl<'t, T: Payload> TestRun<'t, T> {
+    pub(super) fn new(test: &'t Testing, handle: RunHandle<T>, drive: Drive) -> Self {
         Self { handle, drive, test }
     }
 
     /// The handle of the run, for all other calls.
     #[must_use]
-    pub fn handle(&self) -> &RunHandle<J> {
+    pub fn handle(&self) -> &RunHandle<T> {
         &self.handle
     }
 
     /// Sends a signal to the run, as [`RunHandle::signal`] does.
-    pub fn signal<T: Serialize + ?Sized>(&self, name: &str, payload: &T) -> SendSignal {
+    pub fn signal<V: Serialize + ?Sized>(&self, name: &str, payload: &V) -> SendSignal {
         self.handle.signal(name, payload)
     }
 
@@ -44,7 +44,7 @@ impl<'t, J: Job> TestRun<'t, J> {
     ///   all.
     ///
     /// The error names what the run waits for, such as a job that the test does not serve.
-    pub async fn result(&self) -> Result<J::Output, ClientError> {
+    pub async fn result(&self) -> Result<T, ClientError> {
         Box::pin(self.drive.to_end(&self.test.hand, self.handle.id())).await?;
         self.handle.result().await
     }
@@ -68,7 +68,7 @@ impl<'t, J: Job> TestRun<'t, J> {
     }
 }
 
-impl<J> fmt::Debug for TestRun<'_, J> {
+impl<T> fmt::Debug for TestRun<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TestRun").field("handle", &self.handle).finish_non_exhaustive()
     }

@@ -224,8 +224,8 @@ impl App {
         self
     }
 
-    /// Stores what bodies log through `tracing` at this level and above, for [`Db::logs`](Db::logs)
-    /// (feature `logs`).
+    /// Stores what bodies log through `tracing` at this level and above, for
+    /// [`RunHandle::logs`](crate::RunHandle::logs) (feature `logs`).
     ///
     /// The subscriber of the program needs the layer [`RunLogs`](crate::RunLogs).
     ///

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::step::{Step, StepFuture, decode_output};
 use super::{Wf, refused};
 use crate::definition::call::Call;
-use crate::definition::job::Job;
+use crate::definition::job::{Job, Payload};
 use crate::engine::attempt::stop::Wait;
 use crate::engine::step::waiting;
 use crate::model::json;
@@ -36,11 +36,11 @@ impl Wf {
     /// - The call has a tenant, an active key or an idempotency key. A child has the tenant of its
     ///   parent, and the key of its step identifies it.
     #[track_caller]
-    pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {
+    pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J::Output>> {
         self.start_at(call, Location::caller())
     }
 
-    pub(super) fn start_at<J: Job>(&self, call: Call<J>, line: Line) -> Step<'_, Child<'_, J>> {
+    pub(super) fn start_at<J: Job>(&self, call: Call<J>, line: Line) -> Step<'_, Child<'_, J::Output>> {
         let (name, oldest) = (J::DEFINITION.name, J::DEFINITION.oldest_name());
         if let Some(option) = call.request.identity_said() {
             return refused(name, not_for_a_child("call of job", name, option));
@@ -79,16 +79,16 @@ impl Wf {
     }
 }
 
-/// A run started by a workflow.
-pub struct Child<'wf, J> {
+/// A run with the output `T` that a workflow has started.
+pub struct Child<'wf, T> {
     wf: &'wf Wf,
     /// The name of the job or graph. The step that waits for the result is named after it.
     name: Cow<'static, str>,
     run_id: Uuid,
-    marker: PhantomData<fn() -> J>,
+    marker: PhantomData<fn() -> T>,
 }
 
-impl<J> fmt::Debug for Child<'_, J> {
+impl<T> fmt::Debug for Child<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Child")
             .field("name", &self.name)
@@ -97,7 +97,7 @@ impl<J> fmt::Debug for Child<'_, J> {
     }
 }
 
-impl<'wf, J: Job> Child<'wf, J> {
+impl<'wf, T: Payload> Child<'wf, T> {
     pub(crate) fn new(wf: &'wf Wf, name: impl Into<Cow<'static, str>>, run_id: Uuid) -> Self {
         Self { wf, name: name.into(), run_id, marker: PhantomData }
     }
@@ -113,21 +113,21 @@ impl<'wf, J: Job> Child<'wf, J> {
     /// # Errors
     /// The child failed or was cancelled, or its output has another type.
     #[track_caller]
-    pub fn result(&self) -> Step<'wf, J::Output> {
+    pub fn result(&self) -> Step<'wf, T> {
         self.result_at(Location::caller())
     }
 
-    pub(super) fn result_at(&self, line: Line) -> Step<'wf, J::Output> {
+    pub(super) fn result_at(&self, line: Line) -> Step<'wf, T> {
         self.end(Wait::Child(self.run_id), line)
     }
 
     /// Like [`result`](Self::result), for a run that has nothing to do until all of these children
     /// have ended.
-    pub(super) fn result_of_all(&self, all: Arc<[Uuid]>, line: Line) -> Step<'wf, J::Output> {
+    pub(super) fn result_of_all(&self, all: Arc<[Uuid]>, line: Line) -> Step<'wf, T> {
         self.end(Wait::LastOf(all), line)
     }
 
-    fn end(&self, wait: Wait, line: Line) -> Step<'wf, J::Output> {
+    fn end(&self, wait: Wait, line: Line) -> Step<'wf, T> {
         let (wf, child) = (self.wf, self.run_id);
         let name = format!("{}.result", self.name);
         let fingerprint = json::fingerprint(&child.to_string());

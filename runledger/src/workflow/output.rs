@@ -12,7 +12,7 @@ use crate::connection::client_error::ClientError;
 use crate::connection::code_context::CodeContext;
 use crate::connection::db::connection;
 use crate::definition::error::{Error, Result};
-use crate::definition::job::{Job, Payload};
+use crate::definition::job::Payload;
 use crate::engine::attempt::context::Context;
 use crate::engine::attempt::stop::StopReason;
 use crate::engine::group_commit::WriteResult;
@@ -110,7 +110,7 @@ impl OutputLine {
     }
 }
 
-impl<J: Job> RunHandle<J> {
+impl<T> RunHandle<T> {
     /// Returns up to 1,000 lines that the run emitted, from position `from`. One query.
     ///
     /// [`Context::emit`] and [`Wf::emit`] emit lines. The first has position 1. Positions have no
@@ -135,20 +135,20 @@ impl<J: Job> RunHandle<J> {
     /// Follows the output of the run from this position until the run has ended and all lines are
     /// read.
     #[must_use]
-    pub fn follow_output(&self, from: u64) -> OutputFollower<J> {
+    pub fn follow_output(&self, from: u64) -> OutputFollower<T> {
         OutputFollower { handle: self.clone(), from, read: VecDeque::new() }
     }
 }
 
 /// Reads the output of a run as it is emitted, made by [`RunHandle::follow_output`].
 #[derive(Debug)]
-pub struct OutputFollower<J> {
-    handle: RunHandle<J>,
+pub struct OutputFollower<T> {
+    handle: RunHandle<T>,
     from: u64,
     read: VecDeque<OutputLine>,
 }
 
-impl<J: Job> OutputFollower<J> {
+impl<T> OutputFollower<T> {
     /// Returns the next line, as soon as there is one. `None` after the last line of an ended run.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::connection::db::connection;
 use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::outage::warn_outage;
 use crate::definition::error::{Error, Result};
-use crate::definition::job::{Job, Payload};
+use crate::definition::job::Payload;
 use crate::engine::attempt::context::Context;
 use crate::engine::attempt::stop::StopReason;
 use crate::engine::group_commit::WriteResult;
@@ -167,14 +167,14 @@ impl Wf {
     }
 }
 
-impl<J: Job> RunHandle<J> {
+impl<T> RunHandle<T> {
     /// Returns the value that the run's workflow last published under this name. One query.
     ///
     /// It works while the run is live and after its end. `None` if the workflow has published none.
     ///
     /// # Errors
     /// [`ClientError::Decode`], [`ClientError::Unreadable`], or a database error.
-    pub async fn query<T: Payload>(&self, name: &str) -> std::result::Result<Option<T>, ClientError> {
+    pub async fn query<V: Payload>(&self, name: &str) -> std::result::Result<Option<V>, ClientError> {
         check_text("published state", name)?;
         let mut connection = connection(self.pool()?).await?;
         let published = progress::published(&mut connection, self.id(), &key_of(name)).await?;
@@ -189,7 +189,7 @@ impl<J: Job> RunHandle<J> {
     ///
     /// # Errors
     /// [`ClientError::Decode`], [`ClientError::Unreadable`], or a database error.
-    pub async fn progress<T: Payload>(&self) -> std::result::Result<Option<T>, ClientError> {
+    pub async fn progress<V: Payload>(&self) -> std::result::Result<Option<V>, ClientError> {
         self.step_progress("").await
     }
 
@@ -197,10 +197,10 @@ impl<J: Job> RunHandle<J> {
     ///
     /// # Errors
     /// As for [`progress`](Self::progress).
-    pub async fn step_progress<T: Payload>(
+    pub async fn step_progress<V: Payload>(
         &self,
         step_key: &str,
-    ) -> std::result::Result<Option<T>, ClientError> {
+    ) -> std::result::Result<Option<V>, ClientError> {
         check_text("step", step_key)?;
         let mut connection = connection(self.pool()?).await?;
         let said = progress::last(&mut connection, self.id(), step_key).await?;
@@ -208,10 +208,10 @@ impl<J: Job> RunHandle<J> {
         self.decoded(said.map(|value| sealer.open(&place, value)))
     }
 
-    fn decoded<T: Payload>(
+    fn decoded<V: Payload>(
         &self,
         opened: Option<std::result::Result<String, PayloadError>>,
-    ) -> std::result::Result<Option<T>, ClientError> {
+    ) -> std::result::Result<Option<V>, ClientError> {
         let value = opened.transpose().map_err(|source| self.unreadable(source))?;
         let decoded = value.as_deref().map(json::decode).transpose();
         decoded.map_err(|source| ClientError::Decode { run_id: self.id(), source })

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
-use runledger::{App, Db, Job, RunHandle, Timings, Worker};
+use runledger::{App, Db, Payload, RunHandle, Timings, Worker};
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -161,7 +161,7 @@ impl Fleet {
 ///
 /// # Panics
 /// If the run fails, or does not end in time.
-pub async fn completes<J: Job>(run: &RunHandle<J>) -> J::Output {
+pub async fn completes<T: Payload>(run: &RunHandle<T>) -> T {
     let result = run.result_within(PATIENCE).await;
     result.unwrap_or_else(|error| unreachable!("run {} has to complete: {error}", run.id()))
 }

@@ -126,7 +126,7 @@ async fn work(db: &Db, place: &Place) -> Result<()> {
     again(async || canary.result().await).await?;
     again(async || flaky.result().await).await?;
     for run in &batch {
-        let ended = async || db.run(run.run_id).await.ok().map(|info| info.state);
+        let ended = async || db.run(run.run_id).info().await.ok().map(|info| info.state);
         eventually(ended, |state| *state == Some(RunState::Completed)).await;
     }
     again(async || writes.result().await).await?;
@@ -363,7 +363,7 @@ async fn finish<J: Job>(db: &Db, call: impl Fn() -> Call<J>) -> Result<()> {
 }
 
 /// Returns the run with this key, which a predecessor may have enqueued.
-async fn keyed<J: Job>(db: &Db, key: &str, call: impl Fn() -> Call<J>) -> Result<RunHandle<J>> {
+async fn keyed<J: Job>(db: &Db, key: &str, call: impl Fn() -> Call<J>) -> Result<RunHandle<J::Output>> {
     again(async || call().idempotency_key(key).enqueue(db).await).await
 }
 

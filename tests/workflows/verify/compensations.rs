@@ -255,7 +255,7 @@ changes! {
 /// Checks that a run of this case compensates and fails with the new code, or is parked as it
 /// compensates.
 pub async fn assert_undone_or_parked(db: &Db, case: &Case, run_id: uuid::Uuid) {
-    let state = async || db.run(run_id).await.unwrap();
+    let state = async || db.run(run_id).info().await.unwrap();
     let info = eventually(state, |info| matches!(info.state, RunState::Blocked | RunState::Failed)).await;
     let expected = if case.expected == Expected::Fine { RunState::Failed } else { RunState::Blocked };
     assert_eq!(info.state, expected, "{}: {:?}", case.name, info.error);

@@ -55,7 +55,7 @@ async fn the_record_of_a_run_goes_through_a_file_and_replays_without_a_database(
         let verdict = read.replays(&App::offline().with(jobs![add])).await.unwrap();
         assert_eq!(verdict, Verdict::NoCode);
     }
-    let error = db.export(Uuid::nil()).await.unwrap_err();
+    let error = db.run(Uuid::nil()).export().await.unwrap_err();
     assert!(matches!(error, ClientError::NoSuchRun { .. }), "{error}");
 }
 

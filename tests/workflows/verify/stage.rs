@@ -156,7 +156,7 @@ pub async fn stuck(n: u64, #[inject] context: &Context) -> Result<u64> {
 
 #[job]
 pub async fn signals(n: u64, #[inject] context: &Context, #[inject] db: &Db) -> Result<u64> {
-    db.signal(context.run_id(), "go", &n).await?;
+    db.run(context.run_id()).signal("go", &n).await?;
     Ok(n)
 }
 
@@ -214,7 +214,7 @@ async fn is_parked(db: &Db, run_id: Uuid, claims: i32) -> bool {
 /// Waits until a run is parked after this number of claims.
 pub async fn await_parked(db: &Db, run_id: Uuid, claims: i32) {
     let parked = async || {
-        let info = db.run(run_id).await.unwrap();
+        let info = db.run(run_id).info().await.unwrap();
         (is_parked(db, run_id, claims).await, info.job, info.error)
     };
     eventually(parked, |(parked, ..)| *parked).await;

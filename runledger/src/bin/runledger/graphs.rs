@@ -12,7 +12,7 @@ use super::shown::{instant, json as json_line, plain_json, shown};
 pub(crate) async fn picture(db: &Db, run: Uuid, format: Format, json: bool) -> Said {
     let picture = match db.graph::<()>(run).picture().await {
         Err(error @ ClientError::NoSuchRun { .. }) => {
-            let other = db.run(run).await.map_err(|_| error)?;
+            let other = db.run(run).info().await.map_err(|_| error)?;
             return Err(format!("run `{run}` is of job `{}`, and no graph", other.job).into());
         }
         picture => picture?,

@@ -18,7 +18,7 @@ fn said(json: bool, sentence: String, value: &Value) -> Said {
 }
 
 pub(crate) async fn cancel(db: &Db, run: Uuid, reason: &str, json: bool) -> Said {
-    let (done, sentence) = match db.cancel(run, reason).await? {
+    let (done, sentence) = match db.run(run).cancel(reason).await? {
         Cancelled::Now => ("cancelled", "is cancelled".to_owned()),
         Cancelled::AlreadyEnded(state) => {
             ("already_ended", format!("was {state} already; what goes on below it is cancelled"))
@@ -29,7 +29,7 @@ pub(crate) async fn cancel(db: &Db, run: Uuid, reason: &str, json: bool) -> Said
 }
 
 pub(crate) async fn pause(db: &Db, run: Uuid, reason: &str, json: bool) -> Said {
-    let (done, sentence) = match db.pause(run, reason).await? {
+    let (done, sentence) = match db.run(run).pause(reason).await? {
         Paused::Now => ("paused", "is paused"),
         _ => ("requested", "is paused at its next await"),
     };
@@ -37,7 +37,7 @@ pub(crate) async fn pause(db: &Db, run: Uuid, reason: &str, json: bool) -> Said 
 }
 
 pub(crate) async fn resume(db: &Db, run: Uuid, json: bool) -> Said {
-    db.resume(run).await?;
+    db.run(run).resume().await?;
     said(json, format!("run `{run}` goes on"), &json!({ "run_id": run, "resume": "resumed" }))
 }
 

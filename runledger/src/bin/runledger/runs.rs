@@ -65,7 +65,7 @@ pub(crate) async fn list(db: &Db, wanted: Runs, json: bool) -> Said {
 /// Shows the state of a run, its error with the causes, and its attempts.
 pub(crate) async fn show(db: &Db, run: Uuid, scope: &TenantScope, json: bool) -> Said {
     let run = db.run_within(scope, run).await?;
-    let attempts = db.attempts(run.run_id).await?;
+    let attempts = db.run(run.run_id).attempts().await?;
     if json {
         let mut value = run_value(&run);
         value["attempts"] = attempts.iter().map(attempt_value).collect();
@@ -146,8 +146,8 @@ fn attempt_row(attempt: &AttemptInfo) -> [String; 6] {
 
 /// Lists the recorded steps of a run.
 pub(crate) async fn steps(db: &Db, run: Uuid, json: bool) -> Said {
-    db.run(run).await?;
-    let steps = db.steps(run).await?;
+    db.run(run).info().await?;
+    let steps = db.run(run).steps().await?;
     if json {
         let steps: Vec<_> = steps.iter().map(Step::of).collect();
         return json_line(&steps);
@@ -188,8 +188,8 @@ impl<'s> Step<'s> {
 
 /// Shows the timeline of a run.
 pub(crate) async fn timeline(db: &Db, run: Uuid, json: bool) -> Said {
-    db.run(run).await?;
-    let told = db.timeline(run).await?;
+    db.run(run).info().await?;
+    let told = db.run(run).timeline().await?;
     if json {
         let told: Vec<Value> = told.iter().map(entry_value).collect();
         return json_line(&told);
@@ -220,11 +220,11 @@ fn entry_value(entry: &TimelineEntry) -> Value {
 
 /// Prints the logs of a run's bodies.
 pub(crate) async fn logs(db: &Db, run: Uuid, from: u64, json: bool) -> Said {
-    db.run(run).await?;
+    db.run(run).info().await?;
     let mut lines: Vec<LogLine> = Vec::new();
     loop {
         let next = lines.last().map_or(from.max(1), |line| line.number + 1);
-        let more = db.logs(run, next).await?;
+        let more = db.run(run).logs(next).await?;
         if more.is_empty() {
             break;
         }

@@ -4,14 +4,13 @@ use uuid::Uuid;
 
 use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
-use crate::connection::db::{Db, connection};
-use crate::definition::job::Job;
+use crate::connection::db::connection;
 use crate::model::run::state::RunState;
 use crate::model::run::version::FIRST;
 use crate::store::run::pin::{self, PinInfo, Pinned};
 
-impl Db {
-    /// Moves a run to another version of its job's code, newer or older.
+impl<T> RunHandle<T> {
+    /// Moves the run to another version of its job's code, newer or older.
     ///
     /// From then on only workers that serve that version claim the run, and that version replays
     /// its history. Returns true if the run had another version before. [`pins`](Self::pins) lists
@@ -31,34 +30,15 @@ impl Db {
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped call may still move the run. Repeating it is safe.
-    pub async fn pin(&self, run_id: Uuid, version: u32) -> Result<bool, ClientError> {
-        let mut connection = connection(self.pool()).await?;
-        moved(run_id, pin::pin(&mut connection, run_id, version.max(FIRST)).await?)
-    }
-
-    /// Returns the moves of a run between versions of its code, oldest first. One query.
-    ///
-    /// # Errors
-    /// A database error.
-    pub async fn pins(&self, run_id: Uuid) -> Result<Vec<PinInfo>, ClientError> {
-        Ok(pin::pins(&mut *connection(self.pool()).await?, run_id).await?)
-    }
-}
-
-impl<J: Job> RunHandle<J> {
-    /// Moves this run to another version, as [`Db::pin`] does.
-    ///
-    /// # Errors
-    /// As for [`Db::pin`].
     pub async fn pin(&self, version: u32) -> Result<bool, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         moved(self.id(), pin::pin(&mut connection, self.id(), version.max(FIRST)).await?)
     }
 
-    /// Returns the moves of this run, as [`Db::pins`] does.
+    /// Returns the moves of the run between versions of its code, oldest first. One query.
     ///
     /// # Errors
-    /// As for [`Db::pins`].
+    /// A database error.
     pub async fn pins(&self) -> Result<Vec<PinInfo>, ClientError> {
         Ok(pin::pins(&mut *connection(self.pool()?).await?, self.id()).await?)
     }

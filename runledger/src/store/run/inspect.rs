@@ -169,7 +169,7 @@ impl fmt::Display for UnservedJob {
         }
         write!(
             f,
-            "they serve {} of it; start one that has version {version}, or whose code accepts it (`accepts = [{version}]`), or move the runs with `db.pin`",
+            "they serve {} of it; start one that has version {version}, or whose code accepts it (`accepts = [{version}]`), or move the runs with `RunHandle::pin`",
             listed(other_versions)
         )
     }

@@ -387,7 +387,8 @@ impl FinishedRun {
 
     /// Builds the argument of the invariant.
     pub(super) async fn ended<J: Job>(&self) -> Result<Ended<J::Output>, ClientError> {
-        let handle = RunHandle::<J>::new(self.run_id, false, Some(self.db.home()));
+        let handle =
+            RunHandle::<J::Output>::new(self.run_id, false, Some(J::DEFINITION), Some(self.db.home()));
         let result = handle.result().await;
         let step = |step: &Step| RecordedStep {
             run_id: step.run_id,

@@ -199,7 +199,7 @@ impl Caller {
 
     /// Enqueues without a key, so an unanswered call cannot be repeated. The number in its input
     /// identifies its run.
-    async fn numbered<J: Job>(&self, number: Uuid, call: Call<J>) -> Option<RunHandle<J>> {
+    async fn numbered<J: Job>(&self, number: Uuid, call: Call<J>) -> Option<RunHandle<J::Output>> {
         let run = match tokio::time::timeout(PATIENCE, call.enqueue(&self.db)).await {
             Ok(Ok(run)) => Some(run),
             Ok(Err(error)) => {
@@ -235,7 +235,7 @@ impl Caller {
         &self,
         key: &str,
         call: impl Fn() -> Call<J>,
-    ) -> Option<RunHandle<J>> {
+    ) -> Option<RunHandle<J::Output>> {
         for _ in 0..MOST_TRIES {
             if let Ok(Ok(run)) =
                 tokio::time::timeout(PATIENCE, call().idempotency_key(key).enqueue(&self.db)).await

@@ -77,7 +77,7 @@ impl Caller {
         }
     }
 
-    async fn series<J: Job>(&self, run: &RunHandle<J>, name: &'static str, later: Duration) {
+    async fn series<T: Payload>(&self, run: &RunHandle<T>, name: &'static str, later: Duration) {
         for value in 0..SIGNALS {
             tokio::time::sleep(later).await;
             let told = self.send(run, name, value).await;
@@ -92,7 +92,7 @@ impl Caller {
         }
     }
 
-    async fn send<J: Job>(&self, run: &RunHandle<J>, name: &str, value: u32) -> Told {
+    async fn send<T>(&self, run: &RunHandle<T>, name: &str, value: u32) -> Told {
         let key = heard(name, value);
         match self.answered(|| run.signal(name, &value).idempotency_key(&key).into_future()).await {
             Answer::Done(_) => Told::Ok,
@@ -115,7 +115,7 @@ impl Caller {
     }
 
     /// Whether the run is paused, not only about to pause.
-    async fn is_paused<J: Job>(&self, run: &RunHandle<J>) -> bool {
+    async fn is_paused<T: Payload>(&self, run: &RunHandle<T>) -> bool {
         for _ in 0..MOST_TRIES {
             match self.answered(|| run.pause("the client wants to look at it")).await {
                 Answer::Done(Paused::Now) => return true,
@@ -143,7 +143,7 @@ impl Caller {
 
     /// Resumes the run whenever it is paused, until it ends. A blocked run stays blocked, and is a
     /// violation.
-    async fn let_go_on<J: Job>(&self, run: &RunHandle<J>) {
+    async fn let_go_on<T: Payload>(&self, run: &RunHandle<T>) {
         let resume = || async {
             if matches!(run.state().await, Ok(RunState::Paused)) {
                 self.answered(|| run.resume()).await;
@@ -212,7 +212,7 @@ impl Caller {
     }
 
     /// Revives a run twice. Both calls return the same new run.
-    async fn revive<J: Job>(&self, run: &RunHandle<J>, state: RunState) {
+    async fn revive<T: Payload>(&self, run: &RunHandle<T>, state: RunState) {
         for _ in 0..2 {
             let mut told = Submission::unanswered_link(run.id());
             for _ in 0..MOST_TRIES {
@@ -232,7 +232,7 @@ impl Caller {
 
     /// Cancels a run at some moment of its life, unless it ends first. Optionally revives it
     /// afterwards.
-    pub(super) async fn cancelled<J: Job>(&self, run: &RunHandle<J>, after: Duration, is_revived: bool) {
+    pub(super) async fn cancelled<T: Payload>(&self, run: &RunHandle<T>, after: Duration, is_revived: bool) {
         self.note(|history| history.hopeless.extend([run.id()]));
         tokio::time::sleep(after).await;
         let cancel = || async {
@@ -274,18 +274,18 @@ impl Caller {
     }
 
     /// Records the only state in which the run can end.
-    fn must_end<J: Job>(&self, run: &RunHandle<J>, state: &'static str) {
+    fn must_end<T>(&self, run: &RunHandle<T>, state: &'static str) {
         self.note(|history| history.ends.extend([(run.id(), state)]));
     }
 
     /// Enqueues a run with a unique key.
-    async fn fresh<J: Job>(&self, call: impl Fn() -> Call<J>) -> Option<RunHandle<J>> {
+    async fn fresh<J: Job>(&self, call: impl Fn() -> Call<J>) -> Option<RunHandle<J::Output>> {
         self.until_acknowledged(&Uuid::now_v7().to_string(), call).await
     }
 
     /// Records the answer to a rerun or fork. Such a request is sent once, because a repetition
     /// would create another run.
-    fn linked<J: Job, E: Debug>(&self, origin: Uuid, told: Result<Result<RunHandle<J>, ClientError>, E>) {
+    fn linked<T, E: Debug>(&self, origin: Uuid, told: Result<Result<RunHandle<T>, ClientError>, E>) {
         let told = match told {
             Ok(Ok(run)) => Submission { origin: Some(origin), ..Submission::acknowledged(run.id()) },
             Ok(Err(_)) | Err(_) => Submission::unanswered_link(origin),
@@ -311,7 +311,7 @@ impl Caller {
     }
 
     /// Waits until a run ends, and repeats an action every 2 s, because a server may have lost it.
-    async fn until_ended<J: Job, F>(&self, run: &RunHandle<J>, again: impl Fn() -> F) -> End
+    async fn until_ended<T: Payload, F>(&self, run: &RunHandle<T>, again: impl Fn() -> F) -> End
     where
         F: Future<Output = ()> + Send,
     {
@@ -411,7 +411,7 @@ impl Caller {
 /// The database did not answer.
 pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
     for Sent { run_id, name, value, .. } in history.signals.iter().filter(|sent| !sent.is_late) {
-        match db.signal(*run_id, name, value).idempotency_key(heard(name, *value)).await {
+        match db.run(*run_id).signal(name, value).idempotency_key(heard(name, *value)).await {
             Ok(_) | Err(ClientError::NoSuchRun { .. } | ClientError::WrongState { .. }) => {}
             Err(error) => return Err(error),
         }

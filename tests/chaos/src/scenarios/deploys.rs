@@ -125,7 +125,7 @@ async fn ask<J: Job>(
     scene: &mut Scene,
     db: &Db,
     call: impl FnOnce(Place) -> Call<J>,
-) -> Result<RunHandle<J>> {
+) -> Result<RunHandle<J::Output>> {
     let number = Uuid::now_v7();
     let run = call(scene.site.place.of_call(number)).enqueue(db).await?;
     scene.site.asked.push(Submission { call: Some(number), ..Submission::acknowledged(run.id()) });
@@ -155,7 +155,7 @@ async fn expect_left_alone(scene: &mut Scene, db: &Db, release: Release) -> Resu
     let canary = check_canary().enqueue(db).await?;
     scene.site.asked.push(Submission::acknowledged(canary.id()));
     canary.result_within(LONG).await?;
-    let info = db.run(run_id).await?;
+    let info = db.run(run_id).info().await?;
     if (info.state, info.attempt) != (RunState::Queued, 0) {
         let (state, attempt) = (info.state, info.attempt);
         scene.site.violations.push(format!(
