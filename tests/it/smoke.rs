@@ -1,6 +1,6 @@
 //! One pass through everything: a job, and a workflow with steps, a sleep and a child.
+use runledger::ClientError;
 use runledger::prelude::*;
-use runledger::{ClientError, RunHandle};
 use runledger_tests::{Fixture, PATIENCE};
 use std::time::Duration;
 

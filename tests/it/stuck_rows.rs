@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A round trip to a database in another zone.
-const ROUND_TRIP: Duration = Duration::from_millis(2);
+/// The delay of each message to and from a database in another zone.
+const TO_ANOTHER_ZONE: Duration = Duration::from_millis(2);
 
 #[job]
 async fn stuck_for_an_hour() -> Result<()> {
@@ -58,10 +58,10 @@ async fn run_with_request(db: &Db, table: &str) -> Uuid {
     run
 }
 
-async fn worker_far_away(database: &TestDb, round_trip: Duration) -> (Worker, Proxy) {
+async fn worker_far_away(database: &TestDb, delay: Duration) -> (Worker, Proxy) {
     let proxy = Proxy::start(database.url()).await.unwrap();
     let db = Db::connect(proxy.url()).await.unwrap();
-    proxy.set(Mode::Delay(round_trip));
+    proxy.set(Mode::Delay(delay));
     (worker(&db, jobs![stuck_for_an_hour]).await, proxy)
 }
 
@@ -70,7 +70,7 @@ async fn late_pause_requests_do_not_delay_a_pause() {
     let Fixture { db, database } = Fixture::new().await;
     completed_runs(&db, 200, "pause", "run_id, reason", "run_id, 'too late'").await;
     let run = run_with_request(&db, "pause").await;
-    let (worker, _proxy) = worker_far_away(&database, ROUND_TRIP).await;
+    let (worker, _proxy) = worker_far_away(&database, TO_ANOTHER_ZONE).await;
     until(&db, run, |info| info.state == RunState::Paused).await;
     worker.stop().await;
 }
@@ -95,7 +95,7 @@ async fn deadlines_of_ended_runs_cost_no_transaction_each() {
     let Fixture { db, database } = Fixture::new().await;
     completed_runs_past_their_deadline(&db, 2_000).await;
     let run = overdue_run(&db).await;
-    let (worker, proxy) = worker_far_away(&database, ROUND_TRIP).await;
+    let (worker, proxy) = worker_far_away(&database, TO_ANOTHER_ZONE).await;
     until(&db, run, |info| info.state == RunState::Cancelled).await;
     assert_eq!(
         scalar::<i64>(
@@ -116,7 +116,7 @@ async fn locked_deadlines_of_ended_runs_do_not_delay_a_later_deadline() {
     let mut tx = db.pool().begin().await.unwrap();
     sqlx::query("select from runledger.deadline for update").execute(&mut *tx).await.unwrap();
     let run = overdue_run(&db).await;
-    let (worker, _proxy) = worker_far_away(&database, ROUND_TRIP).await;
+    let (worker, _proxy) = worker_far_away(&database, TO_ANOTHER_ZONE).await;
     until(&db, run, |info| info.state == RunState::Cancelled).await;
     tx.rollback().await.unwrap();
     worker.stop().await;
@@ -148,7 +148,7 @@ async fn slowly_refused_nodes_do_not_repeat_the_cancel_of_all_nodes() {
     let slow_refusal = "create function public.refuse() returns trigger language plpgsql as $$ begin perform pg_sleep(0.6); raise 'refused'; end $$;
          create trigger refuse before insert on runledger.outcome for each row when (right(new.run_id::text, 1) = '7') execute function public.refuse()";
     execute(&db, slow_refusal).await;
-    let (worker, proxy) = worker_far_away(&database, ROUND_TRIP).await;
+    let (worker, proxy) = worker_far_away(&database, TO_ANOTHER_ZONE).await;
     let n_left = "select count(*) from runledger.ready where right(run_id::text, 1) <> '7'";
     eventually(async || scalar::<i64>(&db, n_left).await, |n_left| *n_left == 0).await;
     // The transactions with 16 nodes, and with the other 24.

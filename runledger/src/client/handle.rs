@@ -45,7 +45,6 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 ///
 /// ```no_run
 /// # use runledger::prelude::*;
-/// # use runledger::RunHandle;
 /// #[job]
 /// async fn charge(cents: i64) -> Result<String> {
 ///     Ok(format!("receipt over {cents} cents"))

@@ -26,7 +26,7 @@ pub(crate) async fn carry_out(
     loop {
         let limit = limit_beyond(at_once, search.left_out());
         let query = sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(search.left_out());
-        let due: Vec<(Uuid, i64)> = query.fetch_all(&mut *connection).await?;
+        let mut due: Vec<(Uuid, i64)> = query.fetch_all(&mut *connection).await?;
         if due.is_empty() {
             if search.retries() {
                 continue;
@@ -37,12 +37,11 @@ pub(crate) async fn carry_out(
         search.leave_out(ids.iter().copied());
         // Most runs have ended within their deadlines.
         let over = budget.spend(Box::pin(aside.spare(connection, &ids, forget))).await?.handled();
-        let free = free(connection, &ids).await?;
+        due.retain(|(run_id, _)| !over.contains(run_id));
+        let live: Vec<Uuid> = due.iter().map(|(run_id, _)| *run_id).collect();
+        let free = free(connection, &live).await?;
         let mut cancelled = Vec::new();
         for (run_id, deadline_ms) in due {
-            if over.contains(&run_id) {
-                continue;
-            }
             let is_free = free.contains(&run_id);
             let cancel = async move |connection: &mut PgConnection, _: &[Uuid]| {
                 let reason = reason(deadline_ms);

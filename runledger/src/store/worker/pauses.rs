@@ -23,7 +23,7 @@ pub(crate) async fn carry_out(
 ) -> Result<bool, sqlx::Error> {
     let (mut budget, mut search) = (Budget(Some(budget)), aside.search());
     loop {
-        let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
+        let mut left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
             .bind(limit_beyond(at_once, search.left_out()))
             .bind(search.left_out())
             .fetch_all(&mut *connection)
@@ -36,8 +36,9 @@ pub(crate) async fn carry_out(
         }
         search.leave_out(left.iter().copied());
         let late = budget.spend(Box::pin(aside.spare(connection, &left, forget))).await?.handled();
+        left.retain(|run_id| !late.contains(run_id));
         let free = free(connection, &left).await?;
-        for run_id in left.iter().filter(|run_id| free.contains(run_id) && !late.contains(run_id)) {
+        for run_id in left.iter().filter(|run_id| free.contains(run_id)) {
             let run = [*run_id];
             let paused = budget.spend(Box::pin(aside.spare(connection, &run, take_free))).await?;
             aside.add_locked(&run, &paused);
