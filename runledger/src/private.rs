@@ -13,7 +13,9 @@ pub use crate::model::run::state::{RunEvent, RunState, TRANSITIONS};
 #[cfg(feature = "failpoints")]
 pub use crate::store::failpoints;
 pub use crate::store::migrate::{MIGRATIONS, MigrateError, Migration, migrate, migrate_as};
-pub use crate::store::session::{CLIENT as CLIENT_SETTINGS, ENGINE as SESSION_SETTINGS};
+pub use crate::store::session::{
+    BEGIN_RESTLESS as CLIENT_TRANSACTION, CLIENT as CLIENT_SETTINGS, ENGINE as SESSION_SETTINGS,
+};
 pub use crate::store::sql::ALL as STATEMENTS;
 #[cfg(feature = "testing")]
 pub use crate::store::testing::clone_strategy;

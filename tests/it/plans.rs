@@ -2,7 +2,7 @@
 //! a hot table is empty, or was empty at its last analysis. The tests therefore plan every
 //! statement over full tables, and over bloated tables that were empty.
 
-use runledger::__private::{CLIENT_SETTINGS, SESSION_SETTINGS, STATEMENTS};
+use runledger::__private::{CLIENT_SETTINGS, CLIENT_TRANSACTION, SESSION_SETTINGS, STATEMENTS};
 use runledger_tests::Fixture;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
@@ -125,6 +125,27 @@ async fn searches_of_maintenance_hash_the_runs_that_they_leave_out() {
     for name in ["timers_due", "stranded", "deadline_due", "cancel_left", "pause_left", "orphaned"] {
         let plan = explain(&mut connection, "costs off", name, "null, null").await;
         assert!(plan.contains("(NOT (hashed SubPlan"), "{name}\n{plan}");
+    }
+}
+
+/// Runs with one parent. A planner that knows only such parents expects that a scan of all runs
+/// meets a child of any run at once.
+const MANY_CHILDREN: &str = "
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, parent_id, start_at)
+        select md5(n::text)::uuid, 'j', '', 'q', 0, '{}', md5('parent')::uuid, now() from generate_series(1, 20000) n;
+    analyze runledger.run";
+
+#[tokio::test]
+async fn client_cancels_read_no_whole_table_beside_parents_with_many_children() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    execute(&mut connection, MANY_CHILDREN).await;
+    let of_client =
+        format!("{CLIENT_SETTINGS}; {CLIENT_TRANSACTION}; set local plan_cache_mode = force_generic_plan");
+    execute(&mut connection, &of_client).await;
+    for (name, arguments) in [("cancel_nodes", "null, null"), ("cancel_take", "null, null, null, null")] {
+        let plan = explain(&mut connection, "costs off", name, arguments).await;
+        assert!(plan.contains("Index") && !plan.contains("Seq Scan on run"), "{name}\n{plan}");
     }
 }
 
