@@ -297,6 +297,49 @@ async fn permits_are_not_compared_with_one_another() {
     assert!(met < 20.0, "{met} rows for each permit\n{plan}");
 }
 
+/// Many accounts, each with permits that were taken before and with more waiting runs than permits.
+const ACCOUNTS: usize = 40;
+const OF_AN_ACCOUNT: usize = 30;
+
+#[tokio::test]
+async fn claim_compares_runs_only_with_permits_of_their_resource() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    let rows = format!(
+        "insert into runledger.worker (worker_id, name, version, session_name, jobs, queues)
+             overriding system value values (1, 'w', '1', 's', '{{j}}', '{{q}}');
+         insert into runledger.resource (name, permits) select 'a' || a, {OF_AN_ACCOUNT} from generate_series(1, {ACCOUNTS}) a;
+         insert into runledger.permit (resource, number, run_id, token)
+             select 'a' || a, n, md5(a || '/' || n)::uuid, md5(a || '/' || n)::uuid
+             from generate_series(1, {ACCOUNTS}) a, generate_series(1, {OF_AN_ACCOUNT}) n;
+         insert into runledger.run (run_id, job, tenant, queue, priority, input, options, start_at)
+             select md5('run' || a || '/' || n)::uuid, 'j', '', 'q', 0, '{{}}', json_build_object('resource', 'a' || a), now()
+             from generate_series(1, {ACCOUNTS}) a, generate_series(1, 2 * {OF_AN_ACCOUNT}) n;
+         insert into runledger.ready (run_id, queue, job, priority, ready_at, resource, cause, attempt, crashes, claims)
+             select run_id, 'q', 'j', 0, now() - interval '1 hour', options ->> 'resource', 'enqueued', 0, 0, 0 from runledger.run"
+    );
+    let names: Vec<String> = (1..=ACCOUNTS).map(|account| format!("a{account}")).collect();
+    let arguments = format!(
+        "1, 'aaaaaaaa-0000-0000-0000-000000000001', 100, '{{{}}}', array_fill('q'::text, '{{{ACCOUNTS}}}'), \
+         array_fill('j'::text, '{{{ACCOUNTS}}}'), array_fill(0::int2, '{{{ACCOUNTS}}}'), \
+         array_fill(now() - interval '1 day', '{{{ACCOUNTS}}}'), \
+         array_fill('00000000-0000-0000-0000-000000000000'::uuid, '{{{ACCOUNTS}}}')",
+        names.join(",")
+    );
+    // A worker plans the statement once, perhaps while there are no permits.
+    execute(&mut connection, SESSION_SETTINGS).await;
+    explain(&mut connection, "costs off", "claim_with_permit", &arguments).await;
+    runledger_tests::rows::execute(&fixture.db, &rows).await;
+    let plan =
+        explained(&mut connection, "analyze, costs off, timing off", &format!("statement({arguments})"))
+            .await;
+    let n_leased: i64 =
+        sqlx::query_scalar("select count(*) from runledger.lease").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(n_leased, 100);
+    let met = rows_met(&plan) / ((ACCOUNTS * OF_AN_ACCOUNT) as f64);
+    assert!(met < 100.0, "{met} rows for each permit\n{plan}");
+}
+
 /// Returns the rows that an executed plan returned and discarded, in all nodes and loops.
 fn rows_met(plan: &str) -> f64 {
     let number = |line: &str, name: &str| -> Option<f64> {

@@ -482,3 +482,28 @@ async fn locked_permit_delays_only_the_runs_that_find_no_other() {
     soon(waits.result()).await.unwrap();
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_table_of_permits_delays_only_runs_that_need_one() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = App::new(db.clone())
+        .with(jobs![prints, waits_for_no_printer])
+        .provide(Room::default())
+        .timings(Timings::FAST)
+        .start()
+        .await
+        .unwrap();
+    let mut tx = db.pool().begin().await.unwrap();
+    sqlx::query("lock table runledger.permit in access exclusive mode").execute(&mut *tx).await.unwrap();
+    let waits = prints(2).resource("printer").enqueue(&db).await.unwrap();
+    // If each of them waited for a scan of resources, they would take 10 s each.
+    let others = async {
+        for n in 0..20 {
+            waits_for_no_printer(n).enqueue(&db).await.unwrap().result().await.unwrap();
+        }
+    };
+    soon(others).await;
+    assert_eq!(waits.state().await.unwrap(), RunState::Queued);
+    tx.rollback().await.unwrap();
+    worker.stop().await;
+}

@@ -37,6 +37,28 @@ pub(crate) enum KnownAs {
     Unknown,
 }
 
+/// How many runs the next claim may take. A failed claim sets it to one, because the records of
+/// several runs may be more than one claim can read within its time limit. Each success doubles it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchLimit(usize);
+
+impl Default for BatchLimit {
+    fn default() -> Self {
+        Self(MAX_BATCH)
+    }
+}
+
+impl BatchLimit {
+    /// The limit of the next claim of a worker with `n_free` free slots.
+    pub(crate) fn of(self, n_free: usize) -> usize {
+        n_free.min(self.0)
+    }
+
+    pub(crate) fn apply<T, E>(&mut self, claimed: &Result<T, E>) {
+        self.0 = if claimed.is_ok() { (self.0 * 2).min(MAX_BATCH) } else { 1 };
+    }
+}
+
 pub(crate) struct ClaimState {
     pub(crate) connection: Option<PoolConnection<Postgres>>,
     pub(crate) positions: BTreeMap<Lane, Position>,
@@ -50,10 +72,8 @@ pub(crate) struct ClaimState {
     /// When the next known run in a queue is due.
     pub(crate) next_due: Option<Instant>,
     pub(crate) pause: Duration,
-    /// The batch limit of the next claim. A failed claim sets it to one, because the records of
-    /// several runs may be more than one claim can read within its time limit. Each success doubles
-    /// it.
-    pub(crate) most: usize,
+    /// The batch limit of claims without a permit.
+    pub(crate) batch: BatchLimit,
     /// How the next claim reads the content of its runs.
     pub(crate) reading: Reading,
     /// Whether the last claim reached its limit.
@@ -87,7 +107,7 @@ impl ClaimState {
             backlog: None,
             next_due: None,
             pause: FIRST_PAUSE,
-            most: MAX_BATCH,
+            batch: BatchLimit::default(),
             reading: Reading::AtOnce,
             was_full: false,
             asleep: false,

@@ -116,18 +116,15 @@ impl Claimer {
                 may_claim = self.process.may_claim() => may_claim,
                 () = task::raised(&mut self.stop) => continue,
             };
-            let limit = free.min(state.most);
-            let taken = self.take(&mut state, limit).await;
-            if taken.is_ok() {
-                state.most = (state.most * 2).min(MAX_BATCH);
-                if let Some(Recovery { n_failures, lasted }) = state.outage.succeeded() {
-                    tracing::info!(n_failures, ?lasted, "claims succeed again");
-                }
+            let taken = self.take(&mut state, free).await;
+            if taken.is_ok()
+                && let Some(Recovery { n_failures, lasted }) = state.outage.succeeded()
+            {
+                tracing::info!(n_failures, ?lasted, "claims succeed again");
             }
             match taken {
                 Ok((token, claimed)) if !claimed.is_empty() => {
                     state.pause = FIRST_PAUSE;
-                    state.was_full = claimed.len() == limit;
                     if claimed.iter().any(is_suspect) {
                         drop(may_claim);
                         Box::pin(self.start_with_suspects(&mut state, &mut tasks, token, claimed)).await;
@@ -148,7 +145,6 @@ impl Claimer {
                     drop(may_claim);
                     warn_outage!(&state.outage, %error, "a claim failed; what it may have claimed is given back");
                     state.connection = None;
-                    state.most = 1;
                     self.doubt.notify_one();
                     tokio::time::sleep(AFTER_ERROR).await;
                 }
@@ -170,8 +166,8 @@ impl Claimer {
         ClaimState::new(own.collect(), self.registered_at)
     }
 
-    /// Claims up to `limit` runs. Alternates between runs that need a permit and all other runs.
-    async fn take(&self, state: &mut ClaimState, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
+    /// Claims up to `n_free` runs. Alternates between runs that need a permit and all other runs.
+    async fn take(&self, state: &mut ClaimState, n_free: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
         if self.executor.freed.take() {
             state.permits.owe_of_freed();
         }
@@ -179,16 +175,20 @@ impl Claimer {
         if are_first {
             // If this claim fails, try the others next: it may fail every time.
             state.permits.are_first = false;
-            let first = self.claim_with_permit(state, limit).await?;
+            let first = self.claim_with_permit(state, n_free).await?;
             if !first.1.is_empty() {
                 return Ok(first);
             }
         }
         state.permits.are_first = true;
-        let others = self.take_without_permit(state, limit).await?;
+        let limit = state.batch.of(n_free);
+        let others = self.take_without_permit(state, limit).await;
+        state.batch.apply(&others);
+        let others = others?;
         if others.1.is_empty() && !are_first && state.permits.are_due() {
-            return self.claim_with_permit(state, limit).await;
+            return self.claim_with_permit(state, n_free).await;
         }
+        state.was_full = others.1.len() == limit;
         Ok(others)
     }
 

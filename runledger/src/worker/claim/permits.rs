@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::claim_cursors::{ClaimState, FAR};
+use super::claim_cursors::{BatchLimit, ClaimState, FAR};
 use super::claimer::Claimer;
 use crate::store::worker::claim::{
     Claimed, Reading, ResourceFirst, ResourceLane, claim_with_permit, resource_lanes, wake_sleeping,
@@ -25,7 +25,7 @@ pub(crate) const LANES: usize = 256;
 const SHARE: u32 = 20;
 const SHARE_OF_FREED: u32 = 4;
 
-/// A claim that failed counts as a scan without a claimable run, of at most this duration.
+/// After a failure, scans pause for 20 times its duration, of which at most this much counts.
 const LONGEST_FAILURE: Duration = Duration::from_secs(1);
 
 /// Set when a run with a permit has ended: another run may get the permit.
@@ -45,12 +45,16 @@ impl Freed {
 }
 
 pub(crate) struct Permits {
+    /// The batch limit of claims with a permit. Other claims succeed while these fail.
+    batch: BatchLimit,
     /// How the next claim reads the content of its runs.
     pub(crate) reading: Reading,
     /// The next scan starts after this lane.
     after: ResourceLane,
     /// When the last scan without a claimable run began, and how long it took.
     in_vain: Option<(Instant, Duration)>,
+    /// The end of the pause after a failed scan or claim.
+    paused_until: Option<Instant>,
     /// How many times scans must still reach the last lane until every lane was read after the
     /// request.
     passes: u8,
@@ -67,9 +71,11 @@ pub(crate) struct Permits {
 impl Default for Permits {
     fn default() -> Self {
         Self {
+            batch: BatchLimit::default(),
             reading: Reading::AtOnce,
             after: ResourceLane::before_all(),
             in_vain: None,
+            paused_until: None,
             passes: 0,
             has_freed: false,
             are_first: true,
@@ -99,7 +105,8 @@ impl Permits {
     pub(crate) fn due_at(&self) -> Option<Instant> {
         let share = if self.has_freed { SHARE_OF_FREED } else { SHARE };
         let affordable = self.in_vain.map_or_else(Instant::now, |(began, took)| began + took * share);
-        (self.passes > 0).then_some(affordable)
+        let due = self.paused_until.map_or(affordable, |until| until.max(affordable));
+        (self.passes > 0).then_some(due)
     }
 
     /// The lane after which the next scan starts.
@@ -137,14 +144,15 @@ impl Permits {
         (urgent, others.into_iter().map(|first| first.lane).collect())
     }
 
-    /// Applies a failed claim. It may have waited for a locked row, and the next one may wait too.
+    /// Applies a failed scan or claim. It may have waited for a lock, as the next one may.
     fn failed(&mut self, began: Instant) {
-        self.in_vain = Some((began, began.elapsed().min(LONGEST_FAILURE)));
+        self.paused_until = Some(Instant::now() + began.elapsed().min(LONGEST_FAILURE) * SHARE);
     }
 
     /// Applies the result of a claim with this limit.
     pub(crate) fn claimed(&mut self, claimed: &[Claimed], limit: usize, began: Instant) {
         self.are_first = claimed.is_empty();
+        self.paused_until = None;
         self.in_vain = claimed.is_empty().then(|| (began, began.elapsed()));
         self.floor = lowest_of_full(claimed, limit);
         if claimed.len() == limit {
@@ -154,15 +162,33 @@ impl Permits {
 }
 
 impl Claimer {
-    /// Scans lanes of runs that need a permit, and claims up to `limit` runs that can get one.
+    /// Scans lanes of runs that need a permit, and claims up to `n_free` runs that can get one.
     pub(crate) async fn claim_with_permit(
         &self,
         state: &mut ClaimState,
+        n_free: usize,
+    ) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
+        let (began, limit) = (Instant::now(), state.permits.batch.of(n_free));
+        let taken = self.take_with_permit(state, limit, began).await;
+        state.permits.batch.apply(&taken);
+        match &taken {
+            Ok((_, claimed)) => {
+                state.permits.claimed(claimed, limit, began);
+                state.was_full = claimed.len() == limit;
+            }
+            Err(_) => state.permits.failed(began),
+        }
+        taken
+    }
+
+    async fn take_with_permit(
+        &self,
+        state: &mut ClaimState,
         limit: usize,
+        began: Instant,
     ) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
         let jobs = self.enabled_jobs();
         let after = state.permits.after().clone();
-        let began = Instant::now();
         let connection = state.connection(&self.session).await?;
         let look = resource_lanes(connection, &self.queues, &jobs, &after, LANES);
         let seen = self.session.with_timeout(look).await?;
@@ -177,7 +203,6 @@ impl Claimer {
                 .await?;
         }
         if ours.is_empty() {
-            state.permits.claimed(&[], limit, began);
             return Ok((Uuid::nil(), Vec::new()));
         }
         let (token, reading) = (Uuid::now_v7(), state.permits.reading);
@@ -187,12 +212,7 @@ impl Claimer {
             })
             .await;
         state.permits.reading = Reading::after(&claimed);
-        if claimed.is_err() {
-            state.permits.failed(began);
-        }
-        let claimed = claimed?;
-        state.permits.claimed(&claimed, limit, began);
-        Ok((token, claimed))
+        Ok((token, claimed?))
     }
 }
 
@@ -273,6 +293,17 @@ mod tests {
         assert_eq!(permits.due_at(), Some(began + Duration::from_millis(40)));
         tokio::time::advance(Duration::from_millis(30)).await;
         assert!(permits.are_due());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_scan_pauses_scans_although_permit_became_free() {
+        let mut permits = Permits::default();
+        permits.owe_of_freed();
+        let began = Instant::now();
+        // It has waited for a lock until the limit.
+        tokio::time::advance(Duration::from_secs(10)).await;
+        permits.failed(began);
+        assert_eq!(permits.due_at(), Some(began + Duration::from_secs(30)));
     }
 
     #[test]

@@ -93,7 +93,7 @@ async fn two_claims_of_one_run_give_it_once() {
 /// Takes a free permit even if another transaction has taken it since.
 const BLIND: Wrong = Wrong::Text(Edit {
     statement: "claim_with_permit",
-    old: "\n    where permit.token = (select last_token from free where free.resource = permit.resource and free.number = permit.number)",
+    old: "\n    where permit.token = (\n        select free.last_tokens[pg_catalog.array_position(free.numbers, permit.number)] from free where free.resource = permit.resource\n    )",
     new: "",
 });
 
@@ -132,8 +132,8 @@ async fn a_permit_is_given_to_one_run_once_the_lease_that_it_was_taken_for_is_go
     };
     let held_is_free = Edit {
         statement: "claim_with_permit",
-        old: "runledger.free_permits(needed.resource) as permit",
-        new: "(select number, token as last_token from runledger.permit where permit.resource = needed.resource) as permit",
+        old: "runledger.free_permits(needed.resource) as permit\n",
+        new: "(select number, token as last_token from runledger.permit where permit.resource = needed.resource) as permit\n",
     };
     explore(pair, Wrong::Text(held_is_free)).await;
 }

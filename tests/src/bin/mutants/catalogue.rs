@@ -521,9 +521,9 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "failed-claim-is-repeated-in-full",
         edits: &[Edit {
-            file: "runledger/src/worker/claim/claimer.rs",
-            old: "state.most = 1;",
-            new: "state.most = MAX_BATCH;",
+            file: "runledger/src/worker/claim/claim_cursors.rs",
+            old: "(self.0 * 2).min(MAX_BATCH) } else { 1 }",
+            new: "(self.0 * 2).min(MAX_BATCH) } else { MAX_BATCH }",
         }],
         tests: &["it::claim::runs_that_cannot_be_claimed_together_are_claimed_one_by_one"],
     },
