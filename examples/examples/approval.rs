@@ -80,7 +80,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "slow: `cargo exhaustive`"]
-    async fn an_expense_is_decided_and_paid_whatever_crashes() -> Result<()> {
+    async fn expense_is_paid_only_if_approved_despite_crashes() -> Result<()> {
         for (approved, ends) in [(true, "50000 cents paid to bob"), (false, "carol said no")] {
             let decision = Decision { by: "carol".to_owned(), approved };
             let test = Testing::new().await?.signals([("decision", decision)]);

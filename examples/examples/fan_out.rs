@@ -72,7 +72,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "slow: `cargo exhaustive`"]
-    async fn every_page_is_counted_whatever_crashes() -> Result<()> {
+    async fn fan_outs_and_race_complete_despite_crashes() -> Result<()> {
         let test = Testing::new().await?;
         let pages: Vec<String> = (1..=3).map(|n| "word ".repeat(n)).collect();
         let crashes = test.crash_everywhere(all_or_nothing(pages.clone())).await?;

@@ -69,7 +69,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "slow: `cargo exhaustive`"]
-    async fn a_loop_reads_and_counts_to_its_end_whatever_crashes() -> Result<()> {
+    async fn long_loops_read_and_count_to_end_despite_crashes() -> Result<()> {
         let test = Testing::new().await?;
         let readings = SLICE + 3;
         let sum: u64 = (0..readings).map(|n| u64::from(n % 7)).sum();

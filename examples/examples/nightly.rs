@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "slow: `cargo exhaustive`"]
-    async fn a_night_has_every_region_once_whatever_crashes() -> Result<()> {
+    async fn nightly_run_starts_one_child_per_region_despite_crashes() -> Result<()> {
         let test = Testing::new().await?;
         let regions: Vec<String> = ["eu", "asia"].map(str::to_owned).to_vec();
         let crashes = test

@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "slow: `cargo exhaustive`"]
-    async fn an_order_is_charged_and_booked_once_whatever_crashes() -> Result<()> {
+    async fn order_completes_with_one_booked_sale_despite_crashes() -> Result<()> {
         let test = Testing::new().await?.provide_shared_fake(|| Gateway { n_calls: AtomicU32::new(0) });
         sqlx::raw_sql(TABLES).execute(test.db().pool()).await?;
         let crashes = test

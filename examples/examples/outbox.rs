@@ -85,7 +85,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "slow: `cargo exhaustive`"]
-    async fn a_member_is_enrolled_and_welcomed_once_whatever_crashes() -> Result<()> {
+    async fn enrolment_adds_one_member_welcome_and_signal_despite_crashes() -> Result<()> {
         let test = Testing::new().await?.provide_with(Db::clone);
         sqlx::raw_sql(TABLES).execute(test.db().pool()).await?;
         let counter = counts_two().enqueue(test.db()).await?.id();

@@ -68,7 +68,7 @@ async fn main() -> Result<()> {
     let before = handle.steps().await?;
     match handle.created() {
         true => println!("survey of {folder}: a new run, {}", handle.id()),
-        false => println!("survey of {folder}: run {} goes on after {} steps", handle.id(), before.len()),
+        false => println!("survey of {folder}: run {} continues after {} steps", handle.id(), before.len()),
     }
 
     let worker = App::new(db.clone())

@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "slow: `cargo exhaustive`"]
-    async fn a_trip_is_kept_or_taken_back_whole_whatever_crashes() -> Result<()> {
+    async fn trip_is_booked_or_compensated_in_full_despite_crashes() -> Result<()> {
         let undone = &["flight", "hotel", "cancelled hotel-booking", "cancelled flight-booking"];
         logs(false, true, &undone[..2]).await?;
         logs(true, true, undone).await?;

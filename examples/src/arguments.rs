@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_says_what_is_wrong_and_how_to_write_it() {
+    fn invalid_command_line_is_refused_with_its_fault() {
         for (words, said) in [
             (&["--crash-after"][..], "needs a number of steps"),
             (&["--crash-after", "soon"], "needs a number of steps"),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_this_repository_is_surveyed() {
+    fn default_folder_is_this_repository() {
         let arguments = parse(&["--crash-after", "7"]).unwrap();
         assert!(arguments.folder.join("examples/src/arguments.rs").is_file());
         assert_eq!((arguments.crash_after, arguments.fresh), (Some(7), false));

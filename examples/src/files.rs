@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_path_survives_the_way_through_text_and_is_fit_for_a_key() {
+    fn path_round_trips_through_printable_text() {
         for bytes in
             [&b"src/lib.rs"[..], b"100%41.txt", b"caf\xe9", b"line\nfeed", b"  ", "Größe/日本".as_bytes()]
         {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_of_many_files_is_listed_in_pieces_that_miss_and_repeat_nothing() {
+    async fn paged_listing_of_large_folder_neither_misses_nor_repeats_files() {
         let folder = std::env::temp_dir().join(format!("runledger-pieces-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let names: Vec<String> = (0..1500).map(|n| format!("{n:0200}")).collect();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_long_paths_are_short_and_different() {
+    fn keys_of_long_paths_are_short_and_distinct() {
         let (one, other) = ("é".repeat(300), format!("{}x", "é".repeat(300)));
         assert_ne!(key_of(&one), key_of(&other));
         assert!(key_of(&one).len() <= 256);

@@ -133,12 +133,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thousands_of_a_number_stand_apart() {
+    fn thousands_are_grouped_with_spaces() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
     }
 
     #[test]
-    fn a_name_without_an_ending_has_none() {
+    fn file_ending_is_extension_or_none() {
         assert_eq!(
             ["a/b.rs", "Makefile", ".gitignore", "a.b/c"].map(ending),
             ["rs", "(none)", "(none)", "(none)"]

@@ -67,7 +67,7 @@ impl Witness {
 fn kill_this_process(limit: u64) {
     use rustix::process::{Signal, getpid, kill_process};
     eprintln!(
-        "\n\ncrash: this process has recorded {limit} steps and is killed now (SIGKILL)\nrun the command again, and the survey goes on from there"
+        "\n\ncrash: this process has recorded {limit} steps and is killed now (SIGKILL)\nrun the command again, and the survey continues there"
     );
     if kill_process(getpid(), Signal::KILL).is_err() {
         std::process::abort();

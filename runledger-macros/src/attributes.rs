@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conditional_attribute_is_split_like_the_attributes_it_holds() {
+    fn cfg_attr_is_split_into_public_and_inner_attributes() {
         let given: Attribute = parse_quote!(#[cfg_attr(feature = "x", deprecated, inline)]);
         let split = Attributes::split(&[given]);
         assert_eq!(shown(&split.public), ["# [cfg_attr (feature = \"x\" , deprecated)]"]);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn hiding_a_function_does_not_document_it() {
+    fn doc_hidden_does_not_count_as_documentation() {
         let split = Attributes::split(&[parse_quote!(#[doc(hidden)])]);
         assert!(!split.documented);
         assert_eq!(split.public.len(), 1);

@@ -30,25 +30,25 @@ mod tests {
     const SYNONYMS: &[(&str, &str)] = &[("max_retries", "max_attempts")];
 
     #[test]
-    fn a_swap_of_neighbours_is_one_edit() {
+    fn swap_of_adjacent_letters_counts_as_one_edit() {
         assert_eq!(nearest("naem", WORDS, SYNONYMS), Some("name"));
         assert_eq!(nearest("nmea", WORDS, SYNONYMS), None);
     }
 
     #[test]
-    fn a_typing_slip_finds_its_word() {
+    fn typo_suggests_nearest_word() {
         assert_eq!(nearest("timeuot", WORDS, SYNONYMS), Some("timeout"));
         assert_eq!(nearest("max_attempt", WORDS, SYNONYMS), Some("max_attempts"));
         assert_eq!(nearest("Queue", WORDS, SYNONYMS), Some("queue"));
     }
 
     #[test]
-    fn a_synonym_wins_over_spelling() {
+    fn synonym_wins_over_spelling() {
         assert_eq!(nearest("max_retries", WORDS, SYNONYMS), Some("max_attempts"));
     }
 
     #[test]
-    fn a_word_that_resembles_nothing_gets_no_suggestion() {
+    fn word_without_near_match_gets_no_suggestion() {
         assert_eq!(nearest("colour", WORDS, SYNONYMS), None);
         assert_eq!(did_you_mean(None), ";");
         assert_eq!(did_you_mean(Some("name")), "; did you mean `name`?");

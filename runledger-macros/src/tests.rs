@@ -12,7 +12,7 @@ fn expanded(kind: Kind, options: &str, item: &proc_macro2::TokenStream) -> Strin
 }
 
 #[test]
-fn a_plain_job_expands_to_its_golden_file() {
+fn plain_job_expands_to_golden_file() {
     let item = quote! {
         async fn refund(receipt: Receipt) -> Result<()> {
             drop(receipt);
@@ -23,7 +23,7 @@ fn a_plain_job_expands_to_its_golden_file() {
 }
 
 #[test]
-fn a_job_with_everything_expands_to_its_golden_file() {
+fn job_with_all_options_expands_to_golden_file() {
     let options = r#"
         name = "billing.charge", aliases = ["charge", "old"], queue = "payments", priority = -5, max_attempts = 5,
         timeout = "30s", backoff = "1s..5m", deadline = "1h", heartbeat = "10s", version = 4, accepts = "2..", crate = facade::ledger
@@ -54,7 +54,7 @@ fn a_job_with_everything_expands_to_its_golden_file() {
 }
 
 #[test]
-fn a_workflow_expands_to_its_golden_file() {
+fn workflow_expands_to_golden_file() {
     let item = quote! {
         /// Buys.
         pub async fn checkout(wf: &Wf, order: Order, #[inject] mail: &Mail) -> Result<Confirmation> {
@@ -65,7 +65,7 @@ fn a_workflow_expands_to_its_golden_file() {
 }
 
 #[test]
-fn a_transactional_job_expands_to_its_golden_file() {
+fn transactional_job_expands_to_golden_file() {
     let item = quote! {
         async fn record_sale(cents: i64, #[inject] tx: &mut Tx) -> Result<i64> {
             Ok(cents)
@@ -75,7 +75,7 @@ fn a_transactional_job_expands_to_its_golden_file() {
 }
 
 #[test]
-fn errors_leave_the_signature_and_the_repaired_body() {
+fn errors_keep_signature_and_repaired_body() {
     let item = quote! {
         /// Buys.
         #[must_use]
@@ -91,7 +91,7 @@ fn errors_leave_the_signature_and_the_repaired_body() {
 }
 
 #[test]
-fn an_item_that_is_no_function_is_kept_beside_its_error() {
+fn non_function_item_is_kept_beside_its_error() {
     let item = quote! {
         pub struct Charge {
             cents: i64,
@@ -101,7 +101,7 @@ fn an_item_that_is_no_function_is_kept_beside_its_error() {
 }
 
 #[test]
-fn a_body_that_is_not_rust_yet_is_kept_token_for_token() {
+fn body_with_invalid_rust_is_kept_token_for_token() {
     let item = "async fn charge() -> Result<()> { wf.run(|x { let = } )}";
     let written = define(Kind::Job, quote!(), &item.parse().expect("the item is tokens")).to_string();
     assert!(written.contains("wf . run (| x { let = })"), "{written}");
@@ -109,7 +109,7 @@ fn a_body_that_is_not_rust_yet_is_kept_token_for_token() {
 }
 
 #[test]
-fn expansion_is_the_same_every_time() {
+fn expansion_is_deterministic() {
     let once = || {
         define(
             Kind::Job,

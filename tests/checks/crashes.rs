@@ -14,7 +14,7 @@ use super::WORKER;
 const OPEN: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_runs_of_a_killed_worker_go_on_elsewhere() -> anyhow::Result<()> {
+async fn run_of_killed_worker_resumes_on_another_process() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let run = jobs::check_steps(fleet.place.clone()).enqueue(&fleet.db).await?;
@@ -38,8 +38,7 @@ async fn the_runs_of_a_killed_worker_go_on_elsewhere() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_writes_of_transactional_bodies_commit_once_though_their_workers_are_killed() -> anyhow::Result<()>
-{
+async fn transactional_writes_commit_once_although_workers_are_killed() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let mut runs = Vec::new();
@@ -67,7 +66,7 @@ async fn the_writes_of_transactional_bodies_commit_once_though_their_workers_are
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_counts_as_recovered_after_a_kill_and_not_after_a_drain() -> anyhow::Result<()> {
+async fn run_counts_as_recovered_after_kill_but_not_drain() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = jobs::app(&fleet.db).drain(Duration::ZERO).start().await?;
     let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
@@ -91,7 +90,7 @@ async fn a_run_counts_as_recovered_after_a_kill_and_not_after_a_drain() -> anyho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_costs_no_attempt() -> anyhow::Result<()> {
+async fn crash_consumes_no_attempt() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let run = jobs::check_flaky(fleet.place.clone()).enqueue(&fleet.db).await?;
@@ -107,7 +106,7 @@ async fn a_crash_costs_no_attempt() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_kills_its_process_takes_no_more_than_five_with_it() -> anyhow::Result<()> {
+async fn process_killing_run_is_blocked_after_fifth_crash() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let poison = jobs::check_killer(fleet.place.clone()).enqueue(&fleet.db).await?;
     // Makes runs due at once, instead of waiting for the delays after crashes.
@@ -138,7 +137,7 @@ async fn a_run_that_kills_its_process_takes_no_more_than_five_with_it() -> anyho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed() -> anyhow::Result<()> {
+async fn child_completion_wakes_waiting_parent_although_worker_was_killed() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let run = jobs::check_parent(fleet.place.clone()).enqueue(&fleet.db).await?;

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use super::WORKER;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_cancelled_in_its_queue_is_not_claimed() -> anyhow::Result<()> {
+async fn run_cancelled_in_queue_never_starts() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let cancelled = jobs::check_quick(fleet.place.clone()).enqueue(&fleet.db).await?;
     cancelled.cancel("nobody wants it").await?;
@@ -51,7 +51,7 @@ const DEFECTS: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_done_to_a_run_after_its_end_is_found() -> anyhow::Result<()> {
+async fn every_change_to_terminal_run_is_detected() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let worker = fleet.process(WORKER).await?;
     let run = jobs::check_summing().enqueue(&fleet.db).await?;

@@ -17,7 +17,7 @@ const ROUNDS: usize = 60;
 const CALLERS: usize = 16;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_pool() -> anyhow::Result<()> {
+async fn acknowledged_enqueue_survives_dropped_transactions_of_same_pool() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     // With one connection, an enqueue gets the connection that a dropped `begin()` left.
     let db = Db::connect_with(fleet.url().parse()?, 1).await?;
@@ -34,7 +34,7 @@ async fn an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_poo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_enqueue_whose_reply_is_lost_gives_the_run_that_it_has_made() -> anyhow::Result<()> {
+async fn enqueue_with_lost_reply_returns_created_run() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let proxy = Proxy::start(fleet.url()).await?;
     let db = Db::connect(proxy.url()).await?;
@@ -49,7 +49,7 @@ async fn an_enqueue_whose_reply_is_lost_gives_the_run_that_it_has_made() -> anyh
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_exists_if_and_only_if_the_callers_transaction_commits() -> anyhow::Result<()> {
+async fn run_exists_exactly_when_callers_transaction_commits() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let mut submissions = Vec::new();
     for round in 0..24 {
@@ -81,7 +81,7 @@ async fn a_run_exists_if_and_only_if_the_callers_transaction_commits() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_callers_of_one_key_get_one_run() -> anyhow::Result<()> {
+async fn concurrent_enqueues_with_one_key_create_one_run() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let worker = fleet.worker(fleet.url()).await?;
     let mut callers = tokio::task::JoinSet::new();
@@ -135,8 +135,7 @@ async fn polled_and_dropped<T>(future: impl Future<Output = T>, n_polls: usize) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_enqueue_wakes_one_sleeping_worker_a_run_and_one_more_of_those_that_serve_it() -> anyhow::Result<()>
-{
+async fn enqueue_wakes_one_sleeping_serving_worker_per_run_plus_one() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let sleepers = "insert into runledger.worker (name, version, session_name, jobs, queues, sleeping)
                     select 'w' || n, '1', 's' || n, case when n <= 5 then '{check.canary}' else '{other}' end::text[], '{checks}', n <> 5

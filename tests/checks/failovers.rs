@@ -33,14 +33,12 @@ const ANSWERED: &str = "
     where datname = current_database() and state = 'idle' and query ~ '^-- (checkpoint|checkpoint_fresh|settle|settle_completed):' and query_start > $1::timestamptz";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_of_a_forgotten_claim_is_not_recorded_though_the_next_claim_has_its_number()
--> anyhow::Result<()> {
+async fn lost_claim_cannot_record_step_despite_equal_claim_number() -> anyhow::Result<()> {
     write_by_forgotten_claim(2, jobs::check_steps).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_not_ended_by_a_forgotten_claim_though_the_next_claim_has_its_number() -> anyhow::Result<()>
-{
+async fn lost_claim_cannot_complete_run_despite_equal_claim_number() -> anyhow::Result<()> {
     write_by_forgotten_claim(1, jobs::check_gated).await
 }
 

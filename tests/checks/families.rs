@@ -11,7 +11,7 @@ use runledger_tests::seed::seed;
 use super::WORKER;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_is_woken_once_when_its_last_child_ends_though_workers_are_killed() -> anyhow::Result<()> {
+async fn last_child_completion_wakes_parent_once_although_workers_are_killed() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let run = jobs::check_joining(fleet.place.clone()).enqueue(&fleet.db).await?;
@@ -32,7 +32,7 @@ async fn a_parent_is_woken_once_when_its_last_child_ends_though_workers_are_kill
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_reaches_the_children_though_the_worker_of_all_is_killed() -> anyhow::Result<()> {
+async fn cancel_reaches_children_although_shared_worker_is_killed() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let run = jobs::check_joining(fleet.place.clone()).enqueue(&fleet.db).await?;
@@ -52,8 +52,7 @@ async fn a_cancel_reaches_the_children_though_the_worker_of_all_is_killed() -> a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_killed() -> anyhow::Result<()>
-{
+async fn node_starts_after_last_dependency_although_workers_are_killed() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let mut graph = Graph::new("check.killed");
@@ -83,8 +82,7 @@ const N_NODES: usize = N_GRAPHS * 16;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn many_siblings_that_finish_at_the_same_moment_on_eight_processes_never_deadlock_and_each_body_runs_once()
--> anyhow::Result<()> {
+async fn concurrent_siblings_on_eight_processes_run_once_without_deadlock() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     for _ in 0..N_GRAPHS {
         let mut graph = Graph::new("check.siblings");
@@ -136,7 +134,7 @@ const A_KILL: usize = 100;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn graphs_of_any_shape_end_as_their_shape_says_though_workers_are_killed() -> anyhow::Result<()> {
+async fn random_graphs_match_expected_outcomes_although_workers_are_killed() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let mut workers = VecDeque::new();
     for _ in 0..3 {

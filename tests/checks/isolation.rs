@@ -7,7 +7,7 @@ use runledger_tests::check::{Fleet, jobs};
 use super::WORKER;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn panicking_bodies_beside_a_canary_harm_only_themselves() -> anyhow::Result<()> {
+async fn panicking_body_does_not_affect_other_runs_or_worker() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let worker = fleet.process(WORKER).await?;
     let mut hostile = Vec::new();
@@ -32,8 +32,7 @@ async fn panicking_bodies_beside_a_canary_harm_only_themselves() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_threads_are_all_blocked_for_longer_than_its_lease_is_not_declared_dead()
--> anyhow::Result<()> {
+async fn worker_with_blocked_threads_beyond_lease_is_not_declared_dead() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let blocked = fleet.process(WORKER).await?;
     let threads = std::thread::available_parallelism()?.get();

@@ -12,7 +12,7 @@ use uuid::Uuid;
 const HEARTBEATS: i64 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_claim_was_never_answered_is_claimed_again() -> anyhow::Result<()> {
+async fn run_with_lost_claim_reply_is_claimed_again() -> anyhow::Result<()> {
     let (fleet, run) = unanswered(&["-- claim:"], jobs::check_gated).await?;
     assert_eq!(claims(&fleet, run.run_id).await?, 2, "the lost claim, and another");
     assert_eq!((run.attempt, run.crashes), (1, 0), "a lost claim costs no attempt");
@@ -21,7 +21,7 @@ async fn a_run_whose_claim_was_never_answered_is_claimed_again() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim() -> anyhow::Result<()> {
+async fn step_with_lost_acknowledgement_continues_under_same_claim() -> anyhow::Result<()> {
     let (fleet, run) = unanswered(&["-- checkpoint_fresh:"], jobs::check_steps).await?;
     assert_eq!(claims(&fleet, run.run_id).await?, 1, "a lost acknowledgement is no reason to lose the run");
     assert_eq!(fleet.place.events()?.len(), 6, "three bodies, each once");
@@ -30,8 +30,7 @@ async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_whose_record_was_not_acknowledged_the_second_time_either_is_recorded_once()
--> anyhow::Result<()> {
+async fn step_with_two_lost_acknowledgements_is_recorded_once() -> anyhow::Result<()> {
     let (fleet, run) = unanswered(&["-- checkpoint_fresh:", "-- checkpoint:"], jobs::check_steps).await?;
     assert_eq!((claims(&fleet, run.run_id).await?, run.attempt), (1, 1));
     let steps = "select count(*) from runledger.step where run_id = $1";
@@ -42,7 +41,7 @@ async fn a_step_whose_record_was_not_acknowledged_the_second_time_either_is_reco
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_whose_start_was_never_acknowledged_is_started_once() -> anyhow::Result<()> {
+async fn child_with_lost_start_acknowledgement_starts_once() -> anyhow::Result<()> {
     let (fleet, run) = unanswered(&["-- start_child:"], jobs::check_parent).await?;
     let children = "select count(*) from runledger.run where parent_id = $1";
     let n_children: i64 = sqlx::query_scalar(children).bind(run.run_id).fetch_one(fleet.db.pool()).await?;
@@ -52,7 +51,7 @@ async fn a_child_whose_start_was_never_acknowledged_is_started_once() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_end_was_never_acknowledged_ends_once() -> anyhow::Result<()> {
+async fn run_with_lost_completion_acknowledgement_completes_once() -> anyhow::Result<()> {
     let (fleet, run) = unanswered(&["-- settle_completed:"], jobs::check_gated).await?;
     assert_eq!(claims(&fleet, run.run_id).await?, 1);
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
@@ -60,7 +59,7 @@ async fn a_run_whose_end_was_never_acknowledged_ends_once() -> anyhow::Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_whose_taking_was_never_acknowledged_is_taken_once() -> anyhow::Result<()> {
+async fn signal_with_lost_consumption_reply_is_consumed_once() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let proxy = Proxy::start(fleet.url()).await?;
     let run = jobs::check_signalled(fleet.place.clone()).enqueue(&fleet.db).await?;
@@ -78,7 +77,7 @@ async fn a_signal_whose_taking_was_never_acknowledged_is_taken_once() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beats() -> anyhow::Result<()> {
+async fn worker_without_lock_session_keeps_runs_while_heartbeats_continue() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let proxy = Proxy::start(fleet.url()).await?;
     let worker = fleet.worker(proxy.url()).await?;

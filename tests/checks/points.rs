@@ -45,7 +45,7 @@ const CHOICE: &str = "RUNLEDGER_TEST_POINTS";
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn every_point_is_survived_in_every_way() -> Result<()> {
+async fn every_write_survives_every_fault() -> Result<()> {
     let choice = env::var(CHOICE).unwrap_or_default();
     let cases: Vec<Case> = all().filter(|case| case.arguments().join(" ").contains(&choice)).collect();
     ensure!(!cases.is_empty(), "no case has `{choice}` in its line");

@@ -8,7 +8,7 @@ use runledger_tests::eventually;
 use super::WORKER;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_of_an_unknown_job_stays_in_its_queue_untouched() -> anyhow::Result<()> {
+async fn run_of_unknown_job_stays_queued_and_unclaimed() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let worker = fleet.worker(fleet.url()).await?;
     let stranger = uuid::Uuid::now_v7();
@@ -36,7 +36,7 @@ async fn a_run_of_an_unknown_job_stays_in_its_queue_untouched() -> anyhow::Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_sees_the_winner_of_a_race_that_the_first_execution_saw() -> anyhow::Result<()> {
+async fn replay_sees_same_race_winner_as_first_execution() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let run = jobs::check_racing(fleet.place.clone()).enqueue(&fleet.db).await?;
@@ -58,7 +58,7 @@ async fn a_replay_sees_the_winner_of_a_race_that_the_first_execution_saw() -> an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_that_does_not_fit_its_record_is_blocked_and_writes_nothing() -> anyhow::Result<()> {
+async fn diverging_replay_blocks_run_and_writes_nothing() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
     let run = jobs::check_steps(fleet.place.clone()).enqueue(&fleet.db).await?;

@@ -14,23 +14,23 @@ use super::WORKER;
 const TAKEN_OVER: i64 = 2;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_of_a_worker_that_slept_through_its_lease_is_not_recorded() -> anyhow::Result<()> {
+async fn stale_worker_cannot_record_step() -> anyhow::Result<()> {
     // In the second body of the run, so that the first step is recorded.
     sleep_in_body(2, jobs::check_steps).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_of_a_worker_that_slept_through_its_lease_is_not_ended_by_it() -> anyhow::Result<()> {
+async fn stale_worker_cannot_complete_reclaimed_run() -> anyhow::Result<()> {
     sleep_in_body(1, jobs::check_gated).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_body_that_sleeps_through_its_lease_commits_nothing() -> anyhow::Result<()> {
+async fn transactional_body_of_stale_worker_commits_nothing() -> anyhow::Result<()> {
     sleep_in_body(1, jobs::check_post).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_slept_through_its_lease_begins_no_body_before_it_knows() -> anyhow::Result<()> {
+async fn stale_worker_starts_no_body_before_noticing_lost_lease() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let zombie = fleet.process(WORKER).await?;
     let run = jobs::check_pausing(fleet.place.clone()).enqueue(&fleet.db).await?;

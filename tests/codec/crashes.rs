@@ -6,7 +6,7 @@ use crate::words::{codec, everything, jobs};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_sealed_run_goes_on_wherever_its_worker_dies() {
+async fn encrypted_run_recovers_wherever_its_worker_dies() {
     let test = Testing::new().await.unwrap().with(jobs()).codec(codec());
     let test = test.signals([("word", "abc")]);
     let crashes = test

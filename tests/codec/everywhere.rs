@@ -116,7 +116,7 @@ async fn logged(fixture: Fixture) -> Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sealed_payload_is_in_no_table_and_in_no_log() {
+async fn encrypted_payload_appears_in_no_table_or_log() {
     log();
     let Fixture { db, database: _database } = logged(Fixture::new().await).await;
     let word = marker();
@@ -125,7 +125,7 @@ async fn a_sealed_payload_is_in_no_table_and_in_no_log() {
 
 /// Shows that the test above can fail.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plain_payload_is_in_the_tables_and_in_the_logs() {
+async fn plain_payload_appears_in_tables_and_logs() {
     log();
     let Fixture { db, database: _database } = logged(Fixture::new().await).await;
     let word = marker();

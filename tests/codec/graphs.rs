@@ -8,7 +8,7 @@ use runledger_tests::rows::{scalar, soon, until, worker};
 use crate::words::{codec, tells};
 
 #[tokio::test]
-async fn gate_of_encrypted_graph_takes_no_plain_value() {
+async fn gate_of_encrypted_graph_refuses_plain_value() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let encrypting = db.clone().with_codec(codec());
     let mut graph = Graph::new("sealed");
@@ -37,7 +37,7 @@ async fn tells_through_a_graph(wf: &Wf, word: String) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_changed_while_a_workflow_waits_for_its_graph() {
+async fn key_rotates_while_workflow_waits_for_graph() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let old = db.clone().with_codec(AesGcm::new("2026", [1; 32]));
     let first = worker(&old, jobs![tells_through_a_graph, tells]).await;
@@ -57,7 +57,7 @@ async fn a_key_is_changed_while_a_workflow_waits_for_its_graph() {
 }
 
 #[tokio::test]
-async fn a_sealed_graph_shows_its_result_to_who_has_the_key_and_is_not_said_to_have_none_to_others() {
+async fn picture_of_encrypted_graph_needs_key_and_hides_inputs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let sealed = db.clone().with_codec(codec());
     let mut graph = Graph::new("sealed");
@@ -72,7 +72,7 @@ async fn a_sealed_graph_shows_its_result_to_who_has_the_key_and_is_not_said_to_h
 }
 
 #[tokio::test]
-async fn db_that_seals_signs_no_link_that_shows_a_decision() {
+async fn link_revealing_encrypted_or_secret_decision_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let key = GateLinkKey::new([1; 32]).unwrap();
     let hour = std::time::Duration::from_secs(3600);

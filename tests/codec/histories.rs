@@ -17,7 +17,7 @@ async fn passes(wf: &Wf, word: String) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_history_of_a_sealed_run_is_plain_and_replays_without_the_key() {
+async fn exported_history_is_plain_and_replays_without_key() {
     let Fixture { db, database: _database } = sealed().await;
     let worker = worker(&db, jobs![passes, tells]).await;
     let handle = passes("xyz".into()).enqueue(&db).await.unwrap();
@@ -48,7 +48,7 @@ mod changed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_sealed_undo_does_not_read_is_told_and_not_shown() {
+async fn verify_reports_unreadable_compensation_without_showing_value() {
     let Fixture { db, database: _database } = sealed().await;
     let worker = worker(&db, jobs()).await;
     let handle = everything("xyz".into(), 1, true).enqueue(&db).await.unwrap();
@@ -64,7 +64,7 @@ async fn what_a_sealed_undo_does_not_read_is_told_and_not_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sealed_runs_in_flight_are_verified_with_the_codec_and_not_without() {
+async fn encrypted_runs_verify_only_with_codec() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let sealed = db.clone().with_codec(codec());
     let worker = worker(&sealed, jobs()).await;

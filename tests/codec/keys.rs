@@ -12,7 +12,7 @@ fn why(info: &RunInfo) -> &Failure {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_that_is_sealed_is_given_back_as_it_was() {
+async fn encrypted_values_are_decrypted_as_written() {
     let Fixture { db, database: _database } = sealed().await;
     let worker = worker(&db, jobs()).await;
     let handle = run_everything(&db, "abc", true).await;
@@ -39,7 +39,7 @@ async fn everything_that_is_sealed_is_given_back_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_stored_before_the_codec_is_read_and_goes_on() {
+async fn run_started_before_codec_continues_and_encrypts_new_steps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let plain = worker(&db, jobs()).await;
     let handle = everything("abc".into(), 1, true).enqueue(&db).await.unwrap();
@@ -55,7 +55,7 @@ async fn what_was_stored_before_the_codec_is_read_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_changed_while_runs_are_in_flight() {
+async fn key_rotates_while_runs_are_in_flight() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let old = db.clone().with_codec(AesGcm::new("2026", [1; 32]));
     let first = worker(&old, jobs()).await;
@@ -75,7 +75,7 @@ async fn a_key_is_changed_while_runs_are_in_flight() {
 
 /// A worker that cannot read a run parks it. With the key, the run resumes where it was.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_key_a_worker_does_not_have_is_parked_with_the_reason_and_goes_on_with_the_key() {
+async fn run_with_missing_key_is_blocked_and_resumes_with_key() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let sealed = db.clone().with_codec(codec());
     let others = [
@@ -113,7 +113,7 @@ async fn a_run_whose_key_a_worker_does_not_have_is_parked_with_the_reason_and_go
 
 /// A run does not receive a signal that its worker cannot read.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_whose_key_a_worker_does_not_have_is_left_and_taken_with_the_key() {
+async fn undecryptable_signal_is_left_until_worker_has_key() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let sealed = db.clone().with_codec(codec());
     let blind = worker(&db, jobs()).await;
@@ -151,7 +151,7 @@ async fn tells_twice(wf: &Wf, word: String) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_sealed_payloads_that_have_changed_places_do_not_open() {
+async fn swapped_encrypted_payloads_do_not_decrypt() {
     for swap in SWAPS {
         let Fixture { db, database: _database } = sealed().await;
         let first = worker(&db, jobs![tells_twice, tells]).await;
@@ -185,7 +185,7 @@ async fn two_sealed_payloads_that_have_changed_places_do_not_open() {
 /// The first step of introducing a codec: programs that decrypt are deployed before programs that
 /// encrypt.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_only_reads_opens_what_is_sealed_and_writes_plain() {
+async fn decoder_reads_encrypted_payload_and_writes_plain() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let reading = db.clone().with_decoder(codec());
     let worker = worker(&reading, jobs()).await;

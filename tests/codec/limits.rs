@@ -75,7 +75,7 @@ fn of_too_large(said: &str, what: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_output_of_a_run_may_have_its_limit_and_fails_the_run_at_once_beyond() {
+async fn run_with_output_beyond_limit_fails_without_retry() {
     for sealed in [false, true] {
         let Fixture { db, database: _database } = limited(sealed).await;
         let worker = worker(&db, jobs![gives, gives_in_a_transaction]).await;
@@ -104,7 +104,7 @@ async fn an_output_of_a_run_may_have_its_limit_and_fails_the_run_at_once_beyond(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_step_gives_or_publishes_may_have_its_limit_and_fails_the_step_at_once_beyond() {
+async fn step_output_or_publication_beyond_limit_fails_without_retry() {
     for sealed in [false, true] {
         let Fixture { db, database: _database } = limited(sealed).await;
         let worker = worker(&db, jobs![works, gives, gives_in_a_transaction]).await;
@@ -137,7 +137,7 @@ async fn what_a_step_gives_or_publishes_may_have_its_limit_and_fails_the_step_at
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_and_lines_may_have_their_limit_and_fail_their_body_at_once_beyond() {
+async fn progress_or_emitted_line_beyond_limit_fails_body() {
     let Fixture { db, database: _database } = limited(true).await;
     let worker = worker(&db, jobs![says, works]).await;
     for (how, what) in [("progress", "the progress"), ("emit", "a line of output")] {
@@ -156,7 +156,7 @@ async fn progress_and_lines_may_have_their_limit_and_fail_their_body_at_once_bey
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_input_may_have_its_limit_and_is_refused_beyond_wherever_a_run_begins() {
+async fn input_beyond_limit_is_refused_wherever_run_starts() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let object = |bytes| takes(text(bytes - "{\"text\":}".len()));
     let small = db.clone().with_limits(Limits::DEFAULT.input(LIMIT));
@@ -179,7 +179,7 @@ async fn an_input_may_have_its_limit_and_is_refused_beyond_wherever_a_run_begins
 }
 
 #[tokio::test]
-async fn a_configuration_may_have_its_limit_and_is_refused_beyond() {
+async fn configuration_beyond_limit_is_refused() {
     for sealed in [false, true] {
         let Fixture { db, database: _database } = limited(sealed).await;
         let object = |bytes: usize| BTreeMap::from([("text", text(bytes - "{\"text\":}".len()))]);
@@ -193,7 +193,7 @@ async fn a_configuration_may_have_its_limit_and_is_refused_beyond() {
 }
 
 #[tokio::test]
-async fn a_signal_may_have_its_limit_and_is_refused_beyond() {
+async fn signal_beyond_limit_is_refused() {
     let Fixture { db, database: _database } = limited(true).await;
     let handle = crate::words::waits().enqueue(&db).await.unwrap();
     handle.signal("word", &text(LIMIT)).await.unwrap();
@@ -209,7 +209,7 @@ async fn fails_at_length(bytes: usize) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_may_have_its_limit_and_is_cut_beyond() {
+async fn failure_beyond_limit_is_truncated() {
     let Fixture { db, database: _database } = limited(true).await;
     let db = db.with_limits(Limits::DEFAULT.error(LIMIT));
     let worker = worker(&db, jobs![fails_at_length]).await;

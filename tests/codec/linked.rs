@@ -30,7 +30,7 @@ async fn tries(wf: &Wf, word: String) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sealed_run_is_revived_with_its_steps_its_child_and_its_signals() {
+async fn encrypted_run_is_revived_with_steps_child_and_signals() {
     let Fixture { db, database: _database } = sealed().await;
     execute(&db, SWITCH).await;
     let handle = tries("abc".into()).enqueue(&db).await.unwrap();
@@ -62,7 +62,7 @@ async fn comes_to(word: String, #[inject] context: &Context) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sealed_progress_is_kept_by_a_revived_job() {
+async fn revived_job_keeps_encrypted_progress() {
     let Fixture { db, database: _database } = sealed().await;
     let worker = worker(&db, jobs![comes_to]).await;
     let handle = comes_to("abc".into()).enqueue(&db).await.unwrap();
@@ -100,7 +100,7 @@ async fn is_switched_on(#[inject] tx: &mut Tx) -> Result<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sealed_undos_of_a_run_are_those_of_a_revived_one_and_of_a_fork() {
+async fn encrypted_compensations_carry_over_to_revived_run_and_fork() {
     let Fixture { db, database: _database } = sealed().await;
     execute(&db, SWITCH).await;
     let worker = worker(&db, jobs![turns_back, tells, untells, may_fail, is_switched_on]).await;
@@ -123,7 +123,7 @@ async fn the_sealed_undos_of_a_run_are_those_of_a_revived_one_and_of_a_fork() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sealed_run_is_forked_and_run_again_also_after_it_has_begun_anew() {
+async fn encrypted_run_forks_and_reruns_across_continue_as_new() {
     let Fixture { db, database: _database } = sealed().await;
     let worker = worker(&db, jobs()).await;
     let handle = run_everything(&db, "abc", true).await;
@@ -139,7 +139,7 @@ async fn a_sealed_run_is_forked_and_run_again_also_after_it_has_begun_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_without_the_codec_is_refused_another_go_and_nothing_is_made() {
+async fn client_without_codec_cannot_rerun_encrypted_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let sealed = db.clone().with_codec(codec());
     let worker = worker(&sealed, jobs()).await;

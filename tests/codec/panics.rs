@@ -44,7 +44,7 @@ impl Codec for Panics {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_codec_panics_as_it_opens_is_parked_with_the_reason_and_goes_on() {
+async fn codec_panic_while_decrypting_blocks_run_until_resumed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let panics = Panics::never();
     let opens = Arc::clone(&panics.opens);
@@ -76,7 +76,7 @@ async fn echoes(word: String) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_codec_panics_as_it_seals_is_parked_with_the_reason_and_goes_on() {
+async fn codec_panic_while_encrypting_blocks_run_until_resumed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let panics = Panics::never();
     let seals = Arc::clone(&panics.seals);
@@ -110,7 +110,7 @@ async fn digests(wf: &Wf, how: String) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_codec_panics_at_a_digest_is_parked_with_the_reason_and_goes_on() {
+async fn codec_panic_in_digest_blocks_run_until_resumed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let panics = Panics::never();
     let panicking = Arc::clone(&panics.digests);
@@ -135,7 +135,7 @@ async fn a_run_whose_codec_panics_at_a_digest_is_parked_with_the_reason_and_goes
 }
 
 #[tokio::test]
-async fn a_graph_whose_codec_panics_at_a_digest_is_refused_with_the_reason() {
+async fn codec_panic_in_digest_refuses_graph() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let panics = Panics::never();
     panics.digests.store(true, Ordering::SeqCst);
@@ -163,7 +163,7 @@ async fn tells_why(wf: &Wf) -> Result<usize> {
 
 /// The code would receive a failure text that a replay would not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_parked_when_its_codec_cannot_seal_the_failure_of_a_step() {
+async fn run_is_blocked_when_step_failure_cannot_be_encrypted() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let panics = Panics::never();
     let seals = Arc::clone(&panics.seals);

@@ -8,7 +8,7 @@ use runledger_tests::rows::{scalar, soon, until, worker};
 use crate::words::{codec, jobs, sealed, tells, waits};
 
 #[tokio::test]
-async fn a_keyed_request_is_recognised_under_a_codec_and_a_conflict_shows_no_value() {
+async fn repeated_keyed_request_is_recognised_and_conflict_hides_values() {
     let Fixture { db, database: _database } = sealed().await;
     let call = |word: &str| tells(word.to_owned()).idempotency_key("one");
     let first = call("hunter2").enqueue(&db).await.unwrap();
@@ -24,7 +24,7 @@ async fn a_keyed_request_is_recognised_under_a_codec_and_a_conflict_shows_no_val
 }
 
 #[tokio::test]
-async fn a_keyed_request_meets_one_from_before_the_codec() {
+async fn keyed_request_matches_one_from_before_codec() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let call = |word: &str| tells(word.to_owned()).idempotency_key("one");
     let first = call("abc").enqueue(&db).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_keyed_request_meets_one_from_before_the_codec() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_keyed_signal_is_recognised_under_a_codec() {
+async fn repeated_keyed_signal_is_recognised_and_conflict_hides_values() {
     let Fixture { db, database: _database } = sealed().await;
     let handle = waits().enqueue(&db).await.unwrap();
     let signal = |word: &str| handle.signal("word", word).idempotency_key("one");
@@ -65,7 +65,7 @@ async fn enqueues(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_does_not_tell_how_to_seal_is_refused_and_one_that_is_told_is_not() {
+async fn bare_connection_is_refused_unless_client_supplies_codec() {
     let Fixture { db, database } = sealed().await;
     let pool = database.pool(2).await.unwrap();
     let mut bare = database.connect().await.unwrap();

@@ -43,7 +43,7 @@ async fn passes_on(wf: &Wf, how: String) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_stored_sealed_and_read_back() {
+async fn secret_in_input_is_read_back_under_codec() {
     let Fixture { db, database: _database } = sealed().await;
     let worker = worker(&db, jobs()).await;
     let handle = logs_in(login()).enqueue(&db).await.unwrap();
@@ -58,7 +58,7 @@ async fn logs_in_as_configured(#[inject] context: &Context) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configured_secret_is_stored_sealed_and_what_a_worker_cannot_open_is_asked_for_again() {
+async fn configured_secret_is_encrypted_and_undecryptable_one_is_retried() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let error = db.set_job_config("logs_in_as_configured", 1, &login()).await.unwrap_err();
     let ClientError::EncodeConfig { source: PayloadError::SecretWithoutCodec { what }, .. } = &error else {
@@ -84,7 +84,7 @@ async fn a_configured_secret_is_stored_sealed_and_what_a_worker_cannot_open_is_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_without_a_codec_is_refused_and_nothing_is_written() {
+async fn secret_without_codec_is_refused_and_leaves_no_fingerprint() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let error = logs_in(login()).enqueue(&db).await.unwrap_err();
     let ClientError::Encode { source: PayloadError::SecretWithoutCodec { what }, .. } = &error else {
@@ -113,7 +113,7 @@ async fn a_secret_without_a_codec_is_refused_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_passed_on_under_a_codec() {
+async fn secret_passes_through_steps_children_and_publication_under_codec() {
     let Fixture { db, database: _database } = sealed().await;
     let worker = worker(&db, jobs![passes_on, logs_in]).await;
     for how in ["call", "child", "step", "publish"] {
@@ -124,7 +124,7 @@ async fn a_secret_is_passed_on_under_a_codec() {
 }
 
 #[tokio::test]
-async fn what_has_a_secret_does_not_show_it() {
+async fn debug_and_json_output_redacts_secret() {
     let call = logs_in(login());
     let any = AnyCall::by_name("logs_in", &login());
     let text = format!("{call:?} {any:?} {:?} {}", login(), serde_json::to_string(&login()).unwrap());
@@ -139,7 +139,7 @@ async fn reads(token: Secret<u32>) -> Result<()> {
 
 /// An error of serde would contain the value.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_of_another_type_is_told_without_its_value() {
+async fn secret_of_wrong_type_is_reported_without_value() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = AnyCall::by_name("reads", &serde_json::json!({ "token": "hunter2" }));
     let id = runledger::enqueue_all([run], &db).await.unwrap()[0].run_id;

@@ -40,7 +40,7 @@ fn private_programs() -> (Folder, PathBuf) {
 }
 
 #[test]
-fn threads_of_a_process_make_one_new_base_folder_at_the_same_time() {
+fn threads_of_one_process_create_same_new_base_folder_concurrently() {
     let folder = Folder::new();
     for round in 0..20 {
         let base = folder.0.join(format!("round-{round}/new/../deep/base"));
@@ -60,7 +60,7 @@ fn threads_of_a_process_make_one_new_base_folder_at_the_same_time() {
 }
 
 #[test]
-fn base_folder_behind_a_link_in_a_private_folder_is_reached() {
+fn server_starts_in_base_folder_behind_link_in_private_folder() {
     let (home, folder) = (home(), Folder::new());
     symlink(&folder.0, home.0.join("link")).unwrap();
     let base = Base::below(home.0.join("link").to_str().unwrap(), LONG);
@@ -68,7 +68,7 @@ fn base_folder_behind_a_link_in_a_private_folder_is_reached() {
 }
 
 #[test]
-fn base_folder_that_the_servers_account_cannot_enter_is_refused_with_the_account() {
+fn base_folder_inaccessible_to_server_account_is_refused_naming_account() {
     let home = home();
     let base = Base::below(home.0.to_str().unwrap(), LONG);
     let line = base.client().line();
@@ -82,7 +82,7 @@ fn base_folder_that_the_servers_account_cannot_enter_is_refused_with_the_account
 }
 
 #[test]
-fn new_parents_of_a_base_folder_let_the_servers_account_pass_whatever_the_umask_is() {
+fn new_base_folder_parents_admit_server_account_despite_strict_umask() {
     let folder = Folder::new();
     let base = Base::below(folder.0.join("new/deep").to_str().unwrap(), LONG);
     let mut command = Command::new("sh");
@@ -94,7 +94,7 @@ fn new_parents_of_a_base_folder_let_the_servers_account_pass_whatever_the_umask_
 
 /// Without an account `postgres`, root's server runs as `nobody`.
 #[test]
-fn data_of_nobody_stays_usable_where_the_account_postgres_has_appeared() {
+fn data_owned_by_nobody_stays_usable_after_postgres_account_appears() {
     let base = Base::new(LONG);
     let url = base.client().url();
     stop_now(&base.options()).unwrap();
@@ -113,7 +113,7 @@ fn data_of_nobody_stays_usable_where_the_account_postgres_has_appeared() {
 }
 
 #[test]
-fn cache_that_the_servers_account_cannot_enter_is_refused_before_the_download() {
+fn cache_inaccessible_to_server_account_is_refused_before_download() {
     let (site, home) = (Site::with_small_archive(), home());
     let downloaded = run(site.client().env("RUNLEDGER_PG_CACHE", home.0.join("cache")));
     if is_root() {
@@ -126,7 +126,7 @@ fn cache_that_the_servers_account_cannot_enter_is_refused_before_the_download() 
 }
 
 #[test]
-fn programs_that_the_servers_account_cannot_run_are_refused_with_the_account() {
+fn programs_server_account_cannot_run_are_refused_naming_account() {
     let (_home, bin) = private_programs();
     let base = Base::new(LONG);
     let mut client = Client { child: base.command().env("RUNLEDGER_PG_BIN", &bin).spawn().unwrap() };
@@ -136,7 +136,7 @@ fn programs_that_the_servers_account_cannot_run_are_refused_with_the_account() {
 }
 
 #[test]
-fn programs_in_path_that_the_servers_account_cannot_run_are_passed_over() {
+fn path_programs_server_account_cannot_run_are_skipped() {
     let (_home, bin) = private_programs();
     let base = Base::new(LONG);
     let path = format!("{}:/usr/bin:/bin", bin.display());

@@ -34,7 +34,7 @@ fn downloaded_programs_are_cached_and_not_downloaded_again() {
 }
 
 #[test]
-fn archive_with_another_digest_is_refused_and_nothing_is_kept() {
+fn archive_with_wrong_digest_is_refused_and_not_cached() {
     let site = Site::with_small_archive();
     let refused = run(site.client().env("RUNLEDGER_PG_ARCHIVE_SHA512", "ab".repeat(64))).unwrap_err();
     assert!(refused.contains("was refused (its SHA-512 begins"), "{refused}");
@@ -42,7 +42,7 @@ fn archive_with_another_digest_is_refused_and_nothing_is_kept() {
 }
 
 #[test]
-fn download_that_breaks_off_begins_again() {
+fn interrupted_download_is_attempted_three_times_and_can_recover() {
     let site = Site::with_small_archive();
     site.answers(Answer::Half);
     let refused = run(&mut site.client()).unwrap_err();
@@ -58,7 +58,7 @@ fn download_that_breaks_off_begins_again() {
 }
 
 #[test]
-fn download_of_a_killed_process_is_no_use_and_no_harm() {
+fn partial_download_of_killed_process_does_not_harm_next_download() {
     let site = Site::with_small_archive();
     site.answers(Answer::Held);
     let mut killed = site.client().spawn().unwrap();
@@ -73,7 +73,7 @@ fn download_of_a_killed_process_is_no_use_and_no_harm() {
 }
 
 #[test]
-fn two_processes_at_once_download_once() {
+fn two_concurrent_processes_download_archive_once() {
     let site = Site::with_small_archive();
     site.answers(Answer::Held);
     let clients = [site.client().spawn().unwrap(), site.client().spawn().unwrap()];
@@ -117,7 +117,7 @@ fn broken_cache_is_repaired() {
 }
 
 #[test]
-fn cache_that_cannot_be_made_is_named_in_the_error() {
+fn cache_folder_creation_error_names_folder() {
     let site = Site::with_small_archive();
     let refused = run(site.client().env("RUNLEDGER_PG_CACHE", "/dev/null/cache")).unwrap_err();
     assert!(refused.contains("the folder `/dev/null/cache` for the download cannot be used"), "{refused}");
@@ -126,7 +126,7 @@ fn cache_that_cannot_be_made_is_named_in_the_error() {
 }
 
 #[test]
-fn cache_that_exists_keeps_its_permissions() {
+fn existing_cache_keeps_its_permissions() {
     let site = Site::with_small_archive();
     fs::create_dir(site.cache()).unwrap();
     fs::set_permissions(site.cache(), fs::Permissions::from_mode(0o1777)).unwrap();
@@ -135,7 +135,7 @@ fn cache_that_exists_keeps_its_permissions() {
 }
 
 #[test]
-fn cache_that_is_a_link_of_this_user_is_followed() {
+fn symlinked_cache_of_same_user_is_followed() {
     let site = Site::with_small_archive();
     let target = site.folder.0.join("elsewhere");
     fs::create_dir(&target).unwrap();
@@ -147,7 +147,7 @@ fn cache_that_is_a_link_of_this_user_is_followed() {
 }
 
 #[test]
-fn archive_that_is_no_tar_is_refused_with_the_reason() {
+fn non_tar_archive_is_refused_with_reason() {
     let site = Site::with_small_archive();
     let text = site.folder.0.join("text.tgz");
     fs::write(&text, "this is no archive\n").unwrap();
@@ -169,7 +169,7 @@ fn without_curl(site: &Site) -> PathBuf {
 }
 
 #[test]
-fn truncated_download_by_wget_ends_with_the_reason() {
+fn truncated_wget_download_fails_with_reason() {
     let site = Site::with_small_archive();
     site.answers(Answer::Half);
     let mut client = site.client().env("PATH", without_curl(&site)).spawn().unwrap();
@@ -181,7 +181,7 @@ fn truncated_download_by_wget_ends_with_the_reason() {
 }
 
 #[test]
-fn download_by_wget_fills_the_cache() {
+fn wget_download_fills_cache() {
     let site = Site::with_small_archive();
     let bin = run(site.client().env("PATH", without_curl(&site))).unwrap();
     assert!(bin.join("initdb").is_file());
@@ -190,7 +190,7 @@ fn download_by_wget_fills_the_cache() {
 
 /// A limit on the file size simulates a full disk: in both cases a write fails.
 #[test]
-fn cache_without_space_is_named_in_the_error_and_nothing_is_kept() {
+fn full_disk_error_names_cache_folder_and_caches_nothing() {
     let site = Site::with_small_archive();
     let client = site.client();
     let mut limited = Command::new("sh");
@@ -206,7 +206,7 @@ fn cache_without_space_is_named_in_the_error_and_nothing_is_kept() {
 }
 
 #[test]
-fn refused_network_is_one_sentence_with_the_alternatives() {
+fn refused_connection_error_is_one_line_with_alternatives() {
     let site = Site::with_small_archive();
     // No process listens on this port.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -219,7 +219,7 @@ fn refused_network_is_one_sentence_with_the_alternatives() {
 }
 
 #[test]
-fn cached_programs_are_used_where_the_download_is_forbidden() {
+fn cached_programs_are_used_when_download_is_disabled() {
     let site = Site::with_small_archive();
     let bin = run(&mut site.client()).unwrap();
     for variable in ["RUNLEDGER_PG_DOWNLOAD", "RUNLEDGER_OFFLINE", "CARGO_NET_OFFLINE"] {
@@ -230,7 +230,7 @@ fn cached_programs_are_used_where_the_download_is_forbidden() {
 }
 
 #[test]
-fn switched_off_download_asks_nobody() {
+fn disabled_download_is_refused_without_request_or_cache() {
     let site = Site::with_small_archive();
     for (variable, value) in
         [("RUNLEDGER_PG_DOWNLOAD", "off"), ("RUNLEDGER_OFFLINE", "1"), ("CARGO_NET_OFFLINE", "true")]
@@ -243,7 +243,7 @@ fn switched_off_download_asks_nobody() {
 }
 
 #[test]
-fn programs_that_do_not_run_here_are_refused() {
+fn unrunnable_downloaded_programs_are_refused() {
     let site = Site::with_small_archive();
     // A mount with `noexec` needs root. A program that fails is equivalent here.
     let made = site.folder.0.join("made");

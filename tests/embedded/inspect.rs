@@ -70,7 +70,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn command_without_url_uses_and_names_the_embedded_database_of_the_folder() {
+fn command_without_url_uses_and_names_project_embedded_database() {
     let project = Project::new();
     let Output { status, stdout, stderr } = project.cli(&["runs", "--all", "--json"]).output().unwrap();
     let (stdout, stderr) = (text(&stdout), text(&stderr));
@@ -80,7 +80,7 @@ fn command_without_url_uses_and_names_the_embedded_database_of_the_folder() {
 }
 
 #[test]
-fn named_database_wins_over_the_embedded_one() {
+fn database_url_overrides_embedded_database() {
     let project = Project::new();
     let mut command = project.cli(&["runs", "--all"]);
     let output = command.env("DATABASE_URL", "postgres://nobody@localhost:1/nowhere").output().unwrap();
@@ -89,7 +89,7 @@ fn named_database_wins_over_the_embedded_one() {
 }
 
 #[test]
-fn command_in_a_folder_without_embedded_database_makes_none() {
+fn command_in_folder_without_embedded_database_creates_none() {
     let folder = Folder::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_runledger_cli"));
     command
@@ -108,7 +108,7 @@ fn command_in_a_folder_without_embedded_database_makes_none() {
 }
 
 #[tokio::test]
-async fn dev_keeps_the_embedded_database_of_a_project_running_until_ctrl_c() {
+async fn dev_serves_embedded_database_of_project_until_ctrl_c() {
     let project = Project::new();
     let folder = project.folder.0.display().to_string();
     let mut dev = Client { child: project.cli(&["dev", &folder]).spawn().unwrap() };
@@ -123,7 +123,7 @@ async fn dev_keeps_the_embedded_database_of_a_project_running_until_ctrl_c() {
 }
 
 #[test]
-fn dev_finds_the_folder_that_a_program_gave_to_embedded_in() {
+fn dev_finds_base_folder_given_to_embedded_in() {
     let base = Base::new(Duration::from_secs(60));
     let folder = base.dir.display().to_string();
     base.client().url();
@@ -137,7 +137,7 @@ fn dev_finds_the_folder_that_a_program_gave_to_embedded_in() {
 }
 
 #[test]
-fn dev_leaves_the_data_of_another_server_in_the_folder_of_a_project_alone() {
+fn dev_leaves_foreign_server_data_in_project_folder_untouched() {
     let project = Project::new();
     let folder = &project.folder.0;
     fs::create_dir(folder.join("data")).unwrap();

@@ -25,7 +25,7 @@ fn kill_9(pid: i32) {
 }
 
 #[tokio::test]
-async fn six_cold_starts_at_once_make_one_postmaster_and_one_watcher() {
+async fn concurrent_cold_starts_share_one_postmaster_and_one_watcher() {
     let base = Base::new(LONG);
     let mut clients: Vec<_> = (0..6).map(|_| base.client()).collect();
     let urls: Vec<String> = clients.iter_mut().map(Client::url).collect();
@@ -39,7 +39,7 @@ async fn six_cold_starts_at_once_make_one_postmaster_and_one_watcher() {
 }
 
 #[test]
-fn a_killed_client_leaves_the_server_for_the_next() {
+fn killed_client_leaves_server_running_for_next_client() {
     let base = Base::new(LONG);
     let mut first = base.client();
     let url = first.url();
@@ -53,7 +53,7 @@ fn a_killed_client_leaves_the_server_for_the_next() {
 }
 
 #[test]
-fn the_server_goes_away_after_the_grace_time_of_the_last_client_and_not_before() {
+fn server_stops_only_after_grace_time_of_last_client() {
     let base = Base::new(Duration::from_secs(2));
     let mut first = base.client();
     let mut second = base.client();
@@ -73,7 +73,7 @@ fn the_server_goes_away_after_the_grace_time_of_the_last_client_and_not_before()
 /// fail. The pauses move the arrivals across the moment at which the watcher stops the server.
 /// Without the watcher's second check, 2 of 120 clients failed.
 #[test]
-fn clients_that_come_and_go_around_the_end_of_the_grace_time_always_find_a_server() {
+fn clients_arriving_around_end_of_grace_time_always_find_server() {
     let base = Base::new(Duration::from_millis(1));
     std::thread::scope(|scope| {
         for phase in 0..3 {
@@ -97,7 +97,7 @@ fn clients_that_come_and_go_around_the_end_of_the_grace_time_always_find_a_serve
 }
 
 #[test]
-fn a_killed_watcher_is_replaced_by_the_next_client() {
+fn killed_watcher_is_replaced_by_next_client() {
     let base = Base::new(SHORT);
     let mut first = base.client();
     let url = first.url();
@@ -112,7 +112,7 @@ fn a_killed_watcher_is_replaced_by_the_next_client() {
 }
 
 #[test]
-fn a_killed_postmaster_is_replaced_at_once() {
+fn killed_postmaster_is_replaced_by_next_client() {
     let base = Base::new(LONG);
     let mut first = base.client();
     first.url();
@@ -173,7 +173,7 @@ fn stale_lock_files_naming_another_process_do_not_prevent_start() {
 
 #[tokio::test]
 #[cfg_attr(target_os = "macos", ignore = "file systems of macOS refuse such a name")]
-async fn server_in_a_folder_whose_name_is_not_utf_8_starts_and_starts_again_after_a_crash() {
+async fn server_in_non_utf8_folder_starts_and_restarts_after_crash() {
     let mut base = Base::new(LONG);
     base.dir.as_mut_os_string().push(OsStr::from_bytes(b"-\xff"));
     let server = Server::start(base.options()).await.unwrap();
@@ -212,7 +212,7 @@ impl CountedPrograms {
 }
 
 #[test]
-fn copy_of_a_running_server_is_refused_with_its_pid() {
+fn copy_of_running_server_is_refused_naming_its_pid() {
     let original = Base::new(LONG);
     let mut client = original.client();
     client.url();
@@ -259,7 +259,7 @@ impl Drop for Hidden {
 }
 
 #[test]
-fn second_server_is_refused_where_the_first_cannot_be_reached() {
+fn second_server_is_refused_while_first_is_unreachable() {
     let base = Base::new(LONG);
     let mut first = base.client();
     let url = first.url();
@@ -275,7 +275,7 @@ fn second_server_is_refused_where_the_first_cannot_be_reached() {
 }
 
 #[test]
-fn data_of_a_server_that_cannot_be_reached_is_not_deleted() {
+fn reset_does_not_delete_data_of_unreachable_server() {
     let base = Base::new(LONG);
     let mut client = base.client();
     let url = client.url();
@@ -287,7 +287,7 @@ fn data_of_a_server_that_cannot_be_reached_is_not_deleted() {
 }
 
 #[test]
-fn folder_with_shell_characters_is_refused_before_anything_runs() {
+fn folder_name_with_shell_characters_is_refused_before_creation() {
     let parent = Base::new(LONG);
     for name in ["x$(echo)y", "x`echo`y", "x\"y", "x\\y", "x\ny"] {
         let base = Base { dir: parent.dir.join(name), grace: LONG };
@@ -298,7 +298,7 @@ fn folder_with_shell_characters_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn an_interrupted_initdb_leaves_nothing_half_made() {
+fn interrupted_initdb_is_cleaned_up_by_next_client() {
     let base = Base::new(LONG);
     let first = base.client();
     eventually!("initdb to begin", base.dir.join("data.tmp/PG_VERSION").exists().then_some(()));
@@ -310,7 +310,7 @@ fn an_interrupted_initdb_leaves_nothing_half_made() {
 }
 
 #[test]
-fn leftovers_of_an_initdb_that_died_with_its_client_do_no_harm() {
+fn initdb_leftovers_of_dead_client_do_not_prevent_start() {
     let base = Base::new(LONG);
     fs::create_dir_all(base.dir.join("data.tmp/base")).unwrap();
     fs::write(base.dir.join("data.tmp/PG_VERSION"), "15\n").unwrap();
@@ -319,7 +319,7 @@ fn leftovers_of_an_initdb_that_died_with_its_client_do_no_harm() {
 }
 
 #[test]
-fn a_base_folder_of_more_than_107_bytes_works() {
+fn base_folder_path_over_107_bytes_works() {
     let long =
         format!("/var/tmp/runledger-test-{}-{}/{}", std::process::id(), "l".repeat(90), "o".repeat(90));
     let base = Base::below(&long, LONG);
@@ -329,7 +329,7 @@ fn a_base_folder_of_more_than_107_bytes_works() {
 }
 
 #[tokio::test]
-async fn data_outlives_the_server_and_not_a_reset() {
+async fn data_survives_server_stop_but_not_reset() {
     let base = Base::new(LONG);
     let server = Server::start(base.options()).await.unwrap();
     server.create_database("kept").await.unwrap();
@@ -350,7 +350,7 @@ async fn data_outlives_the_server_and_not_a_reset() {
 }
 
 #[tokio::test]
-async fn a_server_whose_data_was_deleted_is_replaced() {
+async fn server_with_deleted_data_is_replaced() {
     let base = Base::new(LONG);
     let _server = Server::start(base.options()).await.unwrap();
     let orphan = base.postmaster().unwrap();
@@ -361,7 +361,7 @@ async fn a_server_whose_data_was_deleted_is_replaced() {
 }
 
 #[tokio::test]
-async fn many_creations_of_one_database_at_once_all_succeed() {
+async fn concurrent_creations_of_one_database_all_succeed() {
     let base = Base::new(LONG);
     let server = std::sync::Arc::new(Server::start(base.options()).await.unwrap());
     let mut creations = tokio::task::JoinSet::new();
@@ -375,7 +375,7 @@ async fn many_creations_of_one_database_at_once_all_succeed() {
 }
 
 #[test]
-fn link_in_the_place_of_the_folder_is_refused() {
+fn symlinked_base_folder_is_refused() {
     let link = Base::new(LONG);
     std::os::unix::fs::symlink("/", &link.dir).unwrap();
     let said = link.client().line();
@@ -384,7 +384,7 @@ fn link_in_the_place_of_the_folder_is_refused() {
 }
 
 #[test]
-fn folder_with_other_files_is_refused_and_left_as_it_is() {
+fn folder_with_foreign_files_is_refused_and_left_unchanged() {
     for name in ["notes.txt", "lock", "server.log", "data/PG_VERSION", "data.tmp/base"] {
         let base = Base::new(LONG);
         let file = base.dir.join(name);
@@ -400,7 +400,7 @@ fn folder_with_other_files_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_wrong_runledger_pg_bin_is_an_error_of_its_own() {
+fn wrong_runledger_pg_bin_is_named_in_error() {
     let base = Base::new(LONG);
     let mut command = base.command();
     let mut client = Client { child: command.env("RUNLEDGER_PG_BIN", "/nonexistent").spawn().unwrap() };
@@ -409,7 +409,7 @@ fn a_wrong_runledger_pg_bin_is_an_error_of_its_own() {
 }
 
 #[test]
-fn database_url_wins_over_the_embedded_server() {
+fn database_url_overrides_embedded_server() {
     let mut client = dev_client(&["from_env"]);
     client.env("DATABASE_URL", "postgres://elsewhere.invalid/db");
     let said = Client { child: client.spawn().unwrap() }.line();
@@ -417,7 +417,7 @@ fn database_url_wins_over_the_embedded_server() {
 }
 
 #[test]
-fn program_that_asks_for_embedded_gets_it_whatever_database_url_is() {
+fn program_requesting_embedded_server_ignores_database_url() {
     let base = Base::new(LONG);
     let mut client = dev_client(&["embedded", base.dir.to_str().unwrap()]);
     client.env("DATABASE_URL", "postgres://elsewhere.invalid/db").stderr(Stdio::piped());
@@ -441,7 +441,7 @@ fn dev_client(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn the_callers_postgres_variables_do_not_lead_astray() {
+fn server_start_ignores_postgres_variables_of_caller() {
     let base = Base::new(LONG);
     let mut command = base.command();
     command.envs([
@@ -455,7 +455,7 @@ fn the_callers_postgres_variables_do_not_lead_astray() {
 }
 
 #[test]
-fn only_this_user_can_reach_the_socket_and_ctrl_c_does_not_reach_the_server() {
+fn socket_is_private_and_server_runs_in_own_process_group() {
     let base = Base::new(LONG);
     let mut client = base.client();
     let url = client.url();

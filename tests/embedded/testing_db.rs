@@ -48,7 +48,7 @@ isolated! {
 }
 
 #[tokio::test]
-async fn a_template_is_migrated_once_and_again_when_the_migrations_change() {
+async fn template_is_migrated_once_until_its_migrations_change() {
     let n_migrated = AtomicU32::new(0);
     let counted = async |url: &str| {
         n_migrated.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +65,7 @@ async fn a_template_is_migrated_once_and_again_when_the_migrations_change() {
 }
 
 #[tokio::test]
-async fn a_template_whose_migration_failed_is_made_again() {
+async fn template_is_rebuilt_after_failed_migration() {
     let text =
         format!("fails at first {} {:?}", std::process::id(), std::time::SystemTime::UNIX_EPOCH.elapsed());
     let failing = async |url: &str| {

@@ -24,8 +24,7 @@ fn named(picture: &GraphPicture, state: RunState) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_catalogue_is_built_from_files_and_published_after_a_person_has_approved_and_drawn_before_and_after()
- {
+async fn catalogue_is_published_after_approval_and_drawn_before_and_after() {
     let fixture = Fixture::new().await;
     let folder = std::env::temp_dir().join(format!("runledger-catalogue-{}", std::process::id()));
     let output = run(example("catalogue", &fixture).arg(&folder)).output();

@@ -5,7 +5,7 @@ use runledger_tests::Fixture;
 use crate::program::{example, run};
 
 #[tokio::test]
-async fn a_crash_charges_twice_without_an_idempotency_key_and_once_with_it() {
+async fn crash_test_finds_double_charge_only_without_idempotency_key() {
     let fixture = Fixture::new().await;
     let output = run(&mut example("crashes", &fixture)).output();
     let (without, with) = output.split_once("with a key: ").unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::program::path;
 
 #[test]
-fn help_is_printed_and_no_failure() {
+fn help_flag_prints_usage_and_succeeds_without_database() {
     let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).unwrap();
     let mut n_examples = 0;
     for source in sources {

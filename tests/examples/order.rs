@@ -5,7 +5,7 @@ use runledger_tests::Fixture;
 use crate::program::{example, run};
 
 #[tokio::test]
-async fn an_order_is_charged_with_retries_and_booked_once_and_a_rolled_back_one_leaves_nothing() {
+async fn retried_charge_is_booked_once_and_rollback_leaves_nothing() {
     let fixture = Fixture::new().await;
     let output = run(&mut example("order", &fixture)).output();
     for expected in [

@@ -92,7 +92,7 @@ async fn cut_a_look(fixture: &Fixture, but: i32) -> i32 {
 }
 
 #[tokio::test]
-async fn a_folder_is_surveyed_and_a_finished_survey_is_followed_by_a_new_one() {
+async fn survey_reports_folder_and_next_survey_starts_new_run() {
     let fixture = Fixture::new().await;
     let folder = Folder::with_files("survey");
     let (ended, bodies) = folder.survey(&fixture, "log", &[]);
@@ -110,7 +110,7 @@ async fn a_folder_is_surveyed_and_a_finished_survey_is_followed_by_a_new_one() {
 }
 
 #[tokio::test]
-async fn after_a_crash_no_recorded_step_is_run_again() {
+async fn recorded_steps_do_not_execute_again_after_crash() {
     let fixture = Fixture::new().await;
     let folder = Folder::with_files("crash");
     let (ended, first) = folder.survey(&fixture, "log-1", &["--crash-after", "5"]);
@@ -123,7 +123,7 @@ async fn after_a_crash_no_recorded_step_is_run_again() {
     let (ended, second) = folder.survey(&fixture, "log-2", &[]);
     let output = ended.output();
     let expected =
-        ["goes on after 5 steps", "5 steps not repeated: list, measure[a/002.txt]", "37 steps ran now"];
+        ["continues after 5 steps", "5 steps not repeated: list, measure[a/002.txt]", "37 steps ran now"];
     assert!(expected.iter().all(|text| output.contains(text)), "{output}");
     let repeated: Vec<_> = second.iter().filter(|key| keys.contains(key.as_str())).collect();
     assert!(repeated.is_empty(), "recorded before the crash and run again: {repeated:?}");
@@ -134,7 +134,7 @@ async fn after_a_crash_no_recorded_step_is_run_again() {
 }
 
 #[tokio::test]
-async fn a_fresh_survey_cancels_the_one_that_a_crash_has_left() {
+async fn fresh_survey_cancels_run_left_by_crash() {
     let fixture = Fixture::new().await;
     let folder = Folder::with_files("fresh");
     let (ended, _) = folder.survey(&fixture, "log-1", &["--crash-after", "3"]);
@@ -146,7 +146,7 @@ async fn a_fresh_survey_cancels_the_one_that_a_crash_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_of_the_progress_bar_that_fails_does_not_end_the_program() {
+async fn failed_progress_poll_does_not_end_program() {
     let fixture = Fixture::new().await;
     let folder = Folder::with_files("looks");
     // No run can end, so the program keeps polling the steps.
@@ -166,7 +166,7 @@ async fn a_look_of_the_progress_bar_that_fails_does_not_end_the_program() {
 }
 
 #[tokio::test]
-async fn a_folder_that_does_not_exist_is_named() {
+async fn missing_folder_is_named_in_error() {
     let fixture = Fixture::new().await;
     let ended = run(example("quickstart", &fixture).arg("/no/such/folder"));
     assert!(!ended.status.success());

@@ -16,7 +16,7 @@ async fn prints(name: &str, expected: &[&str]) {
 }
 
 #[tokio::test]
-async fn an_approval_is_given_refused_and_missed() {
+async fn approval_is_given_refused_or_timed_out() {
     let expected = [
         "small: 900 cents paid to ada",
         "large: 50000 cents paid to bob",
@@ -29,7 +29,7 @@ async fn an_approval_is_given_refused_and_missed() {
 }
 
 #[tokio::test]
-async fn a_saga_is_kept_taken_back_when_it_fails_and_taken_back_by_its_code() {
+async fn saga_completes_or_compensates_on_failure_or_when_code_asks() {
     let expected = [
         "kept: 2 bookings\n  flight, hotel\n",
         "failed: run `",
@@ -41,7 +41,7 @@ async fn a_saga_is_kept_taken_back_when_it_fails_and_taken_back_by_its_code() {
 }
 
 #[tokio::test]
-async fn a_fan_out_is_all_or_nothing_or_as_many_as_there_are() {
+async fn fan_out_collects_all_results_partial_results_or_first_result() {
     let expected = [
         "all or nothing: 820 words",
         "with an empty page: Some(run `",
@@ -53,7 +53,7 @@ async fn a_fan_out_is_all_or_nothing_or_as_many_as_there_are() {
 }
 
 #[tokio::test]
-async fn a_long_loop_keeps_the_record_of_one_slice() {
+async fn long_loop_keeps_history_of_only_one_slice() {
     let sum: u32 = (0..1000).map(|n| n % 7).sum();
     let expected = [
         &format!("sum of 1000 readings: {sum}"),
@@ -65,7 +65,7 @@ async fn a_long_loop_keeps_the_record_of_one_slice() {
 }
 
 #[tokio::test]
-async fn a_night_has_a_run_for_each_region_which_are_cancelled_with_it() {
+async fn nightly_run_starts_regional_runs_and_its_cancel_reaches_them() {
     let expected = [
         "one night: true",
         "rows: 240",
@@ -78,7 +78,7 @@ async fn a_night_has_a_run_for_each_region_which_are_cancelled_with_it() {
 }
 
 #[tokio::test]
-async fn an_outbox_is_one_commit() {
+async fn outbox_sends_and_counts_each_welcome_message() {
     let expected = ["welcome ada (message ", "welcome bob (message ", "counted: ada, bob"];
     prints("outbox", &expected).await;
 }

@@ -51,8 +51,7 @@ fn batch(text: &str) -> Graph {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_can_be_appended_while_a_named_window_is_open_and_the_same_mutation_key_returns_the_earlier_result()
- {
+async fn window_accepts_addition_once_per_key_until_it_closes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("reads");
@@ -86,7 +85,7 @@ async fn nodes_can_be_appended_while_a_named_window_is_open_and_the_same_mutatio
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_born_ready_start_at_once_and_hopeless_ones_are_cancelled_with_the_reason() {
+async fn added_node_starts_when_ready_or_is_cancelled_with_reason() {
     let Fixture { db, database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("reads");
@@ -123,7 +122,7 @@ async fn nodes_born_ready_start_at_once_and_hopeless_ones_are_cancelled_with_the
 }
 
 #[tokio::test]
-async fn everything_that_is_wrong_with_an_addition_is_said_and_nothing_is_written() {
+async fn invalid_addition_is_refused_with_every_error_and_writes_nothing() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("reads");
     graph.call(length("first"));
@@ -187,7 +186,7 @@ async fn everything_that_is_wrong_with_an_addition_is_said_and_nothing_is_writte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_node_adds_nodes_to_its_own_graph_which_are_given_what_it_gave() {
+async fn running_node_extends_own_graph_with_dependents_of_its_output() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).provide(db.clone()).with(jobs![finds, length, add]);
     let worker = app.start().await.unwrap();
@@ -204,7 +203,7 @@ async fn a_running_node_adds_nodes_to_its_own_graph_which_are_given_what_it_gave
 /// Additions whose dependencies end at the same moment: none is lost or counted twice, and no two
 /// transactions wait for each other.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_addition_that_needs_nodes_which_are_just_ending_waits_for_them_or_finds_them_ended() {
+async fn addition_racing_with_ending_dependencies_counts_each_once() {
     let Fixture { db, database } = Fixture::new().await;
     let mut workers = Vec::new();
     for _ in 0..2 {
@@ -267,7 +266,7 @@ async fn looks_long(#[inject] tx: &mut Tx) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_body_with_an_older_snapshot_does_not_pass_over_an_addition() {
+async fn transactional_node_with_older_snapshot_does_not_miss_addition() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, "create table looked_at (n int)").await;
     let worker = worker(&db, jobs![looks_long, add]).await;

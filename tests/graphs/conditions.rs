@@ -54,8 +54,7 @@ fn conditional(n: u64) -> Graph {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_runs_only_if_its_condition_gave_true_and_otherwise_it_and_what_needs_its_success_are_skipped()
-{
+async fn true_condition_runs_node_and_false_skips_it_with_dependents() {
     let Fixture { db, database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let even = conditional(4).enqueue(&db).await.unwrap();
@@ -85,7 +84,7 @@ async fn a_node_runs_only_if_its_condition_gave_true_and_otherwise_it_and_what_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_beside_what_was_skipped_fails_the_graph_and_a_result_that_was_skipped_too() {
+async fn failed_dependency_of_skipped_node_or_skipped_result_fails_graph() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("beside");
@@ -120,7 +119,7 @@ async fn a_failure_beside_what_was_skipped_fails_the_graph_and_a_result_that_was
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_condition_of_data_is_checked_at_run_time_and_a_gate_has_none() {
+async fn non_boolean_condition_fails_node_and_conditional_gate_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("data");
@@ -154,7 +153,7 @@ async fn a_condition_of_data_is_checked_at_run_time_and_a_gate_has_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_addition_that_needs_what_was_skipped_is_skipped_and_a_gate_can_be_the_condition() {
+async fn added_node_is_skipped_after_skipped_dependency_or_false_gate() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("addition");
@@ -184,7 +183,7 @@ async fn an_addition_that_needs_what_was_skipped_is_skipped_and_a_gate_can_be_th
 }
 
 #[test]
-fn a_picture_says_under_which_condition_a_node_stands() {
+fn graph_picture_shows_condition_of_node() {
     let picture = conditional(1).picture().unwrap().to_string();
     assert!(picture.contains("← is_even (if true)"), "{picture}");
 }

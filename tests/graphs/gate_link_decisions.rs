@@ -107,7 +107,7 @@ async fn unbound_link_has_no_decision_to_carry_out() {
 }
 
 #[tokio::test]
-async fn link_is_not_signed_for_an_unfit_value_or_missing_gate() {
+async fn link_is_not_signed_for_mistyped_value_or_missing_gate() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
     let error = handle.gate("approved").link_to_complete(&key(), HOUR, "yes").await.unwrap_err();
@@ -121,7 +121,7 @@ async fn link_is_not_signed_for_an_unfit_value_or_missing_gate() {
 }
 
 #[tokio::test]
-async fn link_can_only_repeat_the_decision_of_a_decided_gate() {
+async fn link_can_only_repeat_decision_of_decided_gate() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
     let unbound = handle.gate("approved").by("ann").link(&key(), HOUR).await.unwrap();
@@ -153,7 +153,7 @@ async fn decision(db: &Db) -> String {
 }
 
 #[tokio::test]
-async fn link_to_the_old_graph_decides_nothing_after_recover() {
+async fn link_to_original_graph_cannot_decide_gate_of_recovered_graph() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
     let unbound = handle.gate("approved").link(&key(), HOUR).await.unwrap();

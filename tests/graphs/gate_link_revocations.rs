@@ -73,7 +73,7 @@ async fn revoked_links_decide_nothing_and_later_links_decide() {
 }
 
 #[tokio::test]
-async fn revocation_does_not_affect_decisions_without_a_link() {
+async fn revocation_does_not_affect_decisions_without_link() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
     handle.gate("approved").revoke_links().await.unwrap();
@@ -83,7 +83,7 @@ async fn revocation_does_not_affect_decisions_without_a_link() {
 }
 
 #[tokio::test]
-async fn link_of_the_first_format_decides_until_a_revocation() {
+async fn link_of_first_format_decides_until_revocation() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let [open, revoked] = [submitted(&db).await, submitted(&db).await];
     let text = first_format(&db, open.id()).await;
@@ -120,7 +120,7 @@ async fn first_format(db: &Db, graph: Uuid) -> String {
 
 /// Gates of older programs have no row in the tables of later migrations.
 #[tokio::test]
-async fn links_to_gate_of_an_older_program_are_revocable() {
+async fn links_to_gate_of_older_program_are_revocable() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
     execute(&db, "delete from runledger.gate").await;
@@ -130,7 +130,7 @@ async fn links_to_gate_of_an_older_program_are_revocable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decision_that_waits_for_revocation_to_commit_is_refused() {
+async fn decision_waiting_for_revocation_commit_is_refused() {
     let Fixture { db, database } = Fixture::new().await;
     let handle = submitted(&db).await;
     let text = handle.gate("approved").link_to_complete(&key(), HOUR, &true).await.unwrap();
@@ -155,7 +155,7 @@ async fn decision_that_waits_for_revocation_to_commit_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revocation_waits_for_a_decision_that_has_begun() {
+async fn revocation_waits_for_started_decision() {
     let Fixture { db, database } = Fixture::new().await;
     let handle = submitted(&db).await;
     let gate_id = gate(&handle).await.run_id;
@@ -182,7 +182,7 @@ async fn until_one_waits(db: &Db) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decision_that_races_with_revocation_is_kept_or_refused() {
+async fn decision_racing_with_revocation_is_applied_or_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for _ in 0..20 {
         let handle = submitted(&db).await;

@@ -26,7 +26,7 @@ async fn submitted(db: &Db) -> GraphHandle<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_a_signed_link_decides_about_its_gate_in_the_name_that_it_was_made_for() {
+async fn signed_link_decides_gate_in_name_of_its_recipient() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![publishes]).await;
     let handle = submitted(&db).await;
@@ -47,7 +47,7 @@ async fn whoever_has_a_signed_link_decides_about_its_gate_in_the_name_that_it_wa
 }
 
 #[tokio::test]
-async fn a_link_that_has_expired_or_is_not_ours_decides_nothing() {
+async fn expired_or_invalid_link_decides_nothing() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
     let over = handle.gate("approved").link(&key(1), Duration::ZERO).await.unwrap();

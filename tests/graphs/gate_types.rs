@@ -50,7 +50,7 @@ async fn assert_open<T: runledger::Payload>(db: &Db, handle: &GraphHandle<T>, ga
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn value_that_does_not_fit_is_refused_and_gate_stays_open() {
+async fn mistyped_value_is_refused_and_gate_stays_open() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![publishes]).await;
     let handle = submitted(&db).await;
@@ -76,7 +76,7 @@ async fn value_that_does_not_fit_is_refused_and_gate_stays_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn struct_of_a_gate_is_checked_field_by_field() {
+async fn struct_value_of_gate_is_checked_field_by_field() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![pays]).await;
     let mut graph = Graph::new("payment");
@@ -99,7 +99,7 @@ async fn struct_of_a_gate_is_checked_field_by_field() {
 }
 
 #[tokio::test]
-async fn link_to_a_gate_refuses_value_that_does_not_fit() {
+async fn link_to_gate_refuses_mistyped_value() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
     let key = GateLinkKey::new([1; 32]).unwrap();
@@ -111,7 +111,7 @@ async fn link_to_a_gate_refuses_value_that_does_not_fit() {
 }
 
 #[tokio::test]
-async fn gates_of_additions_and_of_recovered_graphs_keep_their_types() {
+async fn gates_of_additions_and_recovered_graphs_keep_their_types() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("grows");
     graph.gate::<()>("window");
@@ -128,7 +128,7 @@ async fn gates_of_additions_and_of_recovered_graphs_keep_their_types() {
 
 /// Simulates gates of a program that does not know gate types.
 #[tokio::test]
-async fn gate_without_a_stored_type_takes_any_value() {
+async fn gate_without_stored_type_accepts_any_value() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
     execute(&db, "delete from runledger.gate").await;
@@ -137,7 +137,7 @@ async fn gate_without_a_stored_type_takes_any_value() {
 }
 
 #[tokio::test]
-async fn type_of_a_newer_program_is_not_checked() {
+async fn gate_type_of_newer_program_is_not_checked() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
     execute(&db, r#"update runledger.gate set accepts = '{"shape": {"hologram": 3}}'"#).await;
@@ -167,7 +167,7 @@ async fn added_during<T>(act: impl AsyncFn(GraphHandle<()>) -> T) -> (T, GraphHa
 }
 
 #[tokio::test]
-async fn gate_that_is_added_during_a_decision_is_not_decided_without_its_type() {
+async fn gate_added_during_decision_is_checked_against_its_type() {
     let decide = async |graph: GraphHandle<()>| graph.gate("added").complete("yes").await;
     let (decided, handle, fixture) = added_during(decide).await;
     assert_refused(decided, &["`added`", "`true`"]);
@@ -175,7 +175,7 @@ async fn gate_that_is_added_during_a_decision_is_not_decided_without_its_type() 
 }
 
 #[tokio::test]
-async fn link_to_a_gate_that_is_added_meanwhile_is_not_signed_without_its_type() {
+async fn gate_added_during_link_signing_is_checked_against_its_type() {
     let key = GateLinkKey::new([7; 32]).unwrap();
     let sign = async |graph: GraphHandle<()>| {
         graph.gate("added").link_to_complete(&key, Duration::from_secs(60), "yes").await

@@ -35,7 +35,7 @@ async fn submitted(db: &Db, n_nodes: u64) -> GraphHandle<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn cancel_of_ten_thousand_queued_nodes_costs_few_statements() {
+async fn cancel_of_ten_thousand_queued_nodes_takes_few_statements() {
     let Fixture { db, database } = Fixture::new().await;
     let mut graph = Graph::new("queued");
     for n in 0..10_000 {
@@ -61,7 +61,7 @@ async fn cancel_of_ten_thousand_queued_nodes_costs_few_statements() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_of_nodes_that_need_each_other_ends_each_once() {
+async fn cancel_of_interdependent_nodes_ends_each_once() {
     let Fixture { db, database } = Fixture::new().await;
     let n_nodes = 3_000;
     let handle = submitted(&db, n_nodes).await;
@@ -81,7 +81,7 @@ async fn cancel_of_nodes_that_need_each_other_ends_each_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_reaches_a_running_node_beside_queued_ones() {
+async fn cancel_reaches_running_node_beside_queued_ones() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![holds_on]).await;
     let mut graph = Graph::new("held");
@@ -101,7 +101,7 @@ async fn cancel_reaches_a_running_node_beside_queued_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_of_a_killed_caller_is_carried_on() {
+async fn cancel_of_killed_caller_is_finished_by_worker() {
     let Fixture { db, database } = Fixture::new().await;
     let handle = submitted(&db, 400).await;
     let proxy = Proxy::start(database.url()).await.unwrap();

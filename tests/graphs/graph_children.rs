@@ -70,7 +70,7 @@ async fn one_slot(db: &Db) -> Worker {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_is_given_the_result_of_a_graph_and_leaves_its_slot_to_the_nodes() {
+async fn workflow_receives_graph_result_and_frees_its_slot_for_nodes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = one_slot(&db).await;
     let handle = starts_a_graph(10, 20).tenant("acme").enqueue(&db).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_workflow_is_given_the_result_of_a_graph_and_leaves_its_slot_to_the_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_shares_the_graph_that_a_kept_step_has_started_and_another_go_has_one_of_its_own() {
+async fn fork_reuses_graph_of_recorded_step_and_rerun_starts_another() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = one_slot(&db).await;
     let handle = starts_a_graph(10, 20).enqueue(&db).await.unwrap();
@@ -132,7 +132,7 @@ async fn graph_of(db: &Db, workflow: Uuid) -> GraphHandle<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_waits_for_a_gate_in_its_graph_and_its_cancel_goes_down_to_the_nodes() {
+async fn workflow_waits_for_graph_gate_and_its_cancel_reaches_nodes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = one_slot(&db).await;
     let [opened, cancelled] =
@@ -165,7 +165,7 @@ async fn tries_a_graph_again(wf: &Wf) -> Result<u64> {
 static CHARGED: AtomicU32 = AtomicU32::new(0);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_failure_of_a_graph_reaches_its_workflow_which_is_revived_with_a_new_one() {
+async fn graph_failure_fails_workflow_and_revive_starts_new_graph() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = one_slot(&db).await;
     let handle = tries_a_graph_again().enqueue(&db).await.unwrap();
@@ -189,7 +189,7 @@ async fn goes_down(wf: &Wf, depth: u32) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn graphs_and_workflows_in_one_another_end_at_the_limit_of_depth() {
+async fn nested_graphs_and_workflows_fail_at_depth_limit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = one_slot(&db).await;
     let handle = goes_down(0).enqueue(&db).await.unwrap();
@@ -216,7 +216,7 @@ async fn names_a_tenant(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graph_without_meaning_fails_its_workflow_with_all_that_is_wrong_and_writes_nothing() {
+async fn invalid_graph_fails_workflow_with_every_error_and_writes_nothing() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = one_slot(&db).await;
     let wrong = why(soon(starts_what_is_wrong().enqueue(&db).await.unwrap().result()).await.unwrap_err());
@@ -276,7 +276,7 @@ async fn starts_what_changes(wf: &Wf) -> Result<Vec<u64>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_deploy_changes_of_a_job_is_no_change_of_the_graphs_that_are_made_of_it() {
+async fn graph_stays_identical_when_deploy_changes_options_of_its_job() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![starts_what_changes, before::changing]).await;
     let handle = starts_what_changes().enqueue(&db).await.unwrap();
@@ -303,7 +303,7 @@ async fn changes_its_graph(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_graph_in_the_place_of_a_recorded_one_blocks_the_run_until_it_is_mended() {
+async fn changed_graph_blocks_run_until_recorded_graph_is_restored() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![changes_its_graph, half_of, gated]).await;
     let handle = changes_its_graph().enqueue(&db).await.unwrap();

@@ -60,7 +60,7 @@ fn graph(build: fn(&mut Graph, Node<u64>, Node<bool>)) -> Graph {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused_with_both_nodes() {
+async fn any_outcome_parameter_with_success_edge_is_refused_naming_nodes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = "`number`";
     let refused = [
@@ -119,7 +119,7 @@ async fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused_with_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edges_that_agree_or_only_order_beside_a_parameter_complete() {
+async fn compatible_or_ordering_edges_beside_parameter_let_graph_complete() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let jobs = jobs![number, decides, sums, negates, tells, tells_all, tells_decision, tells_both];
     let worker = worker(&db, jobs).await;
@@ -183,7 +183,7 @@ fn ordered(is_reversed: bool) -> Graph {
 }
 
 #[tokio::test]
-async fn keyed_graph_with_its_edges_in_another_order_is_the_same_graph() {
+async fn keyed_graph_with_reordered_edges_is_same_graph() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = ordered(false).idempotency_key("monday").enqueue(&db).await.unwrap();
     let again = ordered(true).idempotency_key("monday").enqueue(&db).await.unwrap();
@@ -194,7 +194,7 @@ async fn keyed_graph_with_its_edges_in_another_order_is_the_same_graph() {
 }
 
 #[tokio::test]
-async fn keyed_addition_with_its_edges_in_another_order_is_the_same_addition() {
+async fn keyed_addition_with_reordered_edges_is_same_addition() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("ordered");
     graph.gate::<bool>("open");
@@ -205,7 +205,7 @@ async fn keyed_addition_with_its_edges_in_another_order_is_the_same_addition() {
 }
 
 #[tokio::test]
-async fn keyed_graph_with_parameters_exchanged_between_nodes_is_a_conflict() {
+async fn keyed_graph_with_parameters_swapped_between_nodes_conflicts() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let keyed = |names: [&str; 2]| {
         let mut graph = Graph::new("exchanged");

@@ -58,7 +58,7 @@ async fn graph_refuses_foreign_node_as_dependent() {
 
 /// The node's index is out of range, so that the method cannot change another node by accident.
 #[tokio::test]
-async fn graph_refuses_foreign_node_beyond_its_own() {
+async fn graph_refuses_foreign_node_with_out_of_range_index() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (method, change) in methods() {
         let mut other = Graph::new("other");
@@ -72,7 +72,7 @@ async fn graph_refuses_foreign_node_beyond_its_own() {
 }
 
 #[tokio::test]
-async fn graph_names_every_use_of_foreign_nodes_at_once() {
+async fn graph_error_names_every_use_of_foreign_nodes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (mut graph, foreign) = graph_and_foreign_node();
     for (_, change) in methods() {

@@ -40,7 +40,7 @@ async fn counts(items: Vec<u64>) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_map_node_runs_a_job_for_each_item_of_the_list_that_it_is_given() {
+async fn map_node_runs_job_for_each_item_of_its_list() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![lists, squares, adds_up]).await;
     let mut graph = Graph::new("mapped");
@@ -57,7 +57,7 @@ async fn a_map_node_runs_a_job_for_each_item_of_the_list_that_it_is_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_map_node_over_a_given_or_an_empty_list_gives_the_outputs_in_its_order() {
+async fn map_over_literal_or_empty_list_returns_outputs_in_order() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![lists, squares, counts, refuses_three]).await;
     let mut graph = Graph::new("orders");
@@ -74,7 +74,7 @@ async fn a_map_node_over_a_given_or_an_empty_list_gives_the_outputs_in_its_order
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_item_that_fails_lets_the_map_node_fail_and_what_needs_its_success_is_cancelled() {
+async fn failed_item_fails_map_node_and_cancels_success_dependents() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![lists, refuses_three, counts]).await;
     let mut graph = Graph::new("refused");

@@ -24,7 +24,7 @@ async fn lingers() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_node_has_its_own_tenant_priority_attempts_time_limit_and_start() {
+async fn each_node_has_own_tenant_priority_attempts_timeout_and_start() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![tries, lingers]).await;
     let later = SystemTime::now() + Duration::from_secs(3600);
@@ -77,7 +77,7 @@ async fn each_node_has_its_own_tenant_priority_attempts_time_limit_and_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_nodes_fan_out_and_in_again_and_no_run_row_is_written_twice() {
+async fn thousand_node_fan_out_and_in_writes_each_run_once() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![add, sum]).await;
     let mut graph = Graph::new("wide");

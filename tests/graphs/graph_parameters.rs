@@ -28,7 +28,7 @@ async fn refused(db: &Db, arguments: serde_json::Value, parameters: &[&str]) -> 
 }
 
 #[tokio::test]
-async fn fed_value_that_the_job_would_not_receive_is_refused() {
+async fn invalid_duplicate_or_conflicting_fed_parameter_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for malformed in ["", "parts[]", "parts[x]", "parts[00]", "parts[-1]", "parts[0", "parts[0][1]"] {
         let said = refused(&db, json!({}), &["parts[0]", malformed]).await;
@@ -56,7 +56,7 @@ async fn fed_value_that_the_job_would_not_receive_is_refused() {
 }
 
 #[tokio::test]
-async fn value_fed_beside_a_typed_argument_is_refused() {
+async fn value_fed_beside_typed_argument_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("fed");
     let source = graph.call(one());
@@ -70,7 +70,7 @@ async fn value_fed_beside_a_typed_argument_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn items_of_a_list_are_fed_by_their_numbers() {
+async fn list_items_are_fed_by_index() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![one, counts_parts]).await;
     let mut graph = Graph::new("fed");

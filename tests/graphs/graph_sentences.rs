@@ -34,7 +34,7 @@ async fn joins(one: u64, two: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roots_start_at_submission_and_a_node_starts_exactly_once_when_its_last_prerequisite_ends() {
+async fn roots_start_immediately_and_dependent_starts_once_after_last_dependency() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![behind_door, joins]).await;
     let mut graph = Graph::new("joined");
@@ -62,7 +62,7 @@ async fn roots_start_at_submission_and_a_node_starts_exactly_once_when_its_last_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_state_follows_from_node_states() {
+async fn graph_state_follows_from_node_states() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![behind_door, add, refuses, tells]).await;
     let stands = async |handle: &GraphHandle<()>| handle.graph_state().await.unwrap();
@@ -101,7 +101,7 @@ async fn run_state_follows_from_node_states() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graph_without_a_gate_never_waits_for_the_outside() {
+async fn graph_without_gate_never_reports_waiting() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![add]).await;
     for n in 0..40 {
@@ -119,7 +119,7 @@ async fn a_graph_without_a_gate_never_waits_for_the_outside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graph_whose_deadline_is_over_is_cancelled_with_all_its_nodes() {
+async fn graph_past_deadline_is_cancelled_with_all_nodes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![never_ends, add, tells]).await;
     let mut graph = Graph::new("late").deadline(Duration::from_secs(3600));
@@ -152,7 +152,7 @@ async fn gathers_parts(parts: Vec<u64>) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graph_of_data_is_checked_against_the_registered_jobs_and_types() {
+async fn untyped_graph_is_checked_against_registered_jobs_and_types() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("data");
     graph.node("typo", AnyCall::by_name("ad", &json!({"a": 1, "b": 2})));
@@ -192,7 +192,7 @@ async fn a_graph_of_data_is_checked_against_the_registered_jobs_and_types() {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_graph_of_a_hundred_thousand_nodes_is_refused_and_one_of_ten_thousand_is_written() {
+async fn graph_accepts_ten_thousand_nodes_and_refuses_more() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (n_nodes, n_written) in [(100_000_u64, 0), (10_001, 0), (10_000, 10_001)] {
         let mut graph = Graph::new("large");
@@ -232,7 +232,7 @@ impl Order {
 /// Nodes released before the cancel are cancelled. Other nodes never start.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_cancel_that_races_a_completion_a_release_or_an_addition_ends_in_one_of_the_serial_orders() {
+async fn cancel_racing_completion_release_or_addition_ends_in_serial_order() {
     let Fixture { db, database } = Fixture::new().await;
     let mut workers = Vec::new();
     for _ in 0..2 {
@@ -313,7 +313,7 @@ async fn a_cancel_that_races_a_completion_a_release_or_an_addition_ends_in_one_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_who_decide_about_a_gate_at_once_one_does_and_the_others_hear_what_was_decided() {
+async fn concurrent_gate_decisions_accept_one_value_and_refuse_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("decided");
     for n in 0..10 {
@@ -343,7 +343,7 @@ async fn of_many_who_decide_about_a_gate_at_once_one_does_and_the_others_hear_wh
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_submissions_of_one_key_one_is_written_and_another_graph_is_a_conflict_to_each() {
+async fn concurrent_keyed_submissions_write_one_graph_and_differing_ones_conflict() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for key in 0..10 {
         let submitted = (0..8_u64).map(|n| {
@@ -369,7 +369,7 @@ async fn of_many_submissions_of_one_key_one_is_written_and_another_graph_is_a_co
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recovered_graph_has_the_settings_the_conditions_and_the_additions_of_the_first() {
+async fn recovered_graph_keeps_settings_conditions_and_additions() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app =
         App::new(db.clone()).with(jobs![add, tells]).queues(["default", "other"]).timings(Timings::FAST);
@@ -421,7 +421,7 @@ async fn a_recovered_graph_has_the_settings_the_conditions_and_the_additions_of_
 /// A cancel ends the run of the graph first, then one node after another. It can be stopped in
 /// between.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_gate_of_a_cancelled_graph_is_decided_about_though_its_own_cancel_is_still_to_come() {
+async fn gate_of_cancelled_graph_refuses_decision_before_its_own_cancel() {
     let Fixture { db, database } = Fixture::new().await;
     let mut graph = Graph::new("cancelled");
     let gate = graph.gate::<u64>("gate");
@@ -450,7 +450,7 @@ async fn no_gate_of_a_cancelled_graph_is_decided_about_though_its_own_cancel_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn graph_ends_although_the_failure_of_a_node_cannot_be_read() {
+async fn graph_ends_despite_unreadable_failure_of_node() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![refuses]).await;
     let mut graph = Graph::new("unreadable");

@@ -30,7 +30,7 @@ fn named<'n>(nodes: &'n [NodeInfo], name: &str) -> &'n NodeInfo {
 }
 
 #[tokio::test]
-async fn errors_of_a_graph_are_all_reported_before_any_write_with_the_offending_names() {
+async fn graph_reports_all_errors_with_names_before_any_write() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("Nightly");
     let a = graph.node("a", extract("a".to_owned().as_str()));
@@ -70,7 +70,7 @@ async fn errors_of_a_graph_are_all_reported_before_any_write_with_the_offending_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outputs_flow_along_edges_and_the_result_node_gives_the_result() {
+async fn outputs_flow_along_edges_and_result_node_gives_graph_result() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("nightly");
@@ -96,8 +96,7 @@ async fn outputs_flow_along_edges_and_the_result_node_gives_the_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_success_dependants_of_a_failed_node_are_cancelled_with_a_reason_transitively_and_on_terminal_ones_run()
- {
+async fn node_failure_cancels_success_dependents_but_runs_any_outcome_dependents() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("failing");
@@ -128,7 +127,7 @@ async fn on_success_dependants_of_a_failed_node_are_cancelled_with_a_reason_tran
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graph_without_a_result_fails_where_a_node_that_no_other_needs_does_not_complete() {
+async fn graph_without_result_fails_when_leaf_node_does_not_complete() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("failing");
@@ -153,7 +152,7 @@ async fn a_graph_without_a_result_fails_where_a_node_that_no_other_needs_does_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused() {
+async fn gate_accepts_repeated_identical_decision_and_refuses_different_one() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("gated");
@@ -189,7 +188,7 @@ async fn completing_a_gate_twice_identically_is_accepted_and_a_different_outcome
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gate_that_fails_cancels_what_needs_its_success_and_one_can_time_out() {
+async fn failed_gate_cancels_success_dependents_and_gate_can_time_out() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("refused");
@@ -223,7 +222,7 @@ async fn held_up(n: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_a_graph_cancels_queued_running_waiting_and_blocked_nodes_and_releases_nothing() {
+async fn graph_cancel_cancels_every_live_node_and_releases_none() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("doomed");
@@ -250,7 +249,7 @@ async fn cancelling_a_graph_cancels_queued_running_waiting_and_blocked_nodes_and
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_a_node_decides_about_those_that_need_it() {
+async fn cancelled_node_cancels_success_dependent_and_releases_any_outcome_dependent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("one-less");
     let node = graph.call(add(1, 1));
@@ -268,7 +267,7 @@ async fn cancelling_a_node_decides_about_those_that_need_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_key_gives_the_same_graph_and_any_changed_part_is_a_conflict_that_names_it() {
+async fn same_key_returns_same_graph_and_conflict_names_changed_part() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let build = |regions: [&str; 2], priority: i16, on_terminal: bool| {
         let mut graph = Graph::new("keyed");
@@ -302,7 +301,7 @@ async fn the_same_key_gives_the_same_graph_and_any_changed_part_is_a_conflict_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graph_in_the_callers_transaction_is_there_if_that_commits() {
+async fn graph_in_caller_transaction_exists_only_after_commit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, "create table sale (id int)").await;
     let graph = || {
@@ -324,7 +323,7 @@ async fn a_graph_in_the_callers_transaction_is_there_if_that_commits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recovering_a_terminal_graph_makes_a_new_linked_one_with_the_same_shape_once_per_request_key() {
+async fn recover_of_terminal_graph_creates_linked_copy_once_per_key() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("recovered");
@@ -359,7 +358,7 @@ async fn recovering_a_terminal_graph_makes_a_new_linked_one_with_the_same_shape_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_run_can_do_by_itself_and_a_part_of_a_graph_cannot_is_refused_with_what_to_do() {
+async fn graph_and_node_refuse_unsupported_pause_and_rerun_with_remedy() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("parts");
     let one = graph.call(extract("eu"));
@@ -387,7 +386,7 @@ async fn what_a_run_can_do_by_itself_and_a_part_of_a_graph_cannot_is_refused_wit
 }
 
 #[tokio::test]
-async fn a_graph_a_gate_and_a_map_node_take_no_signals_and_say_so_whether_they_go_on_or_have_ended() {
+async fn graph_gate_and_map_node_refuse_signals_live_or_terminal() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("deaf");
     let gate = graph.gate::<u64>("gate");
@@ -422,7 +421,7 @@ async fn a_graph_a_gate_and_a_map_node_take_no_signals_and_say_so_whether_they_g
 /// The purpose of the design: nodes of one graph end at the same moment on several workers, and
 /// each has a waiting dependent.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_siblings_that_finish_at_the_same_moment_each_releasing_its_own_dependant_all_commit() {
+async fn siblings_ending_at_same_moment_release_dependents_without_deadlock() {
     let Fixture { db, database } = Fixture::new().await;
     let mut workers = Vec::new();
     for _ in 0..4 {
@@ -461,7 +460,7 @@ async fn doubles(wf: &Wf, n: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_that_is_a_node_is_verified_and_exported_with_what_other_nodes_gave_it() {
+async fn workflow_node_is_verified_and_exported_with_inputs_from_dependencies() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![extract, add, doubles]).await;
     let mut graph = Graph::new("verified");
@@ -486,7 +485,7 @@ async fn a_workflow_that_is_a_node_is_verified_and_exported_with_what_other_node
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_for_a_result_returns_on_commit_and_honours_its_deadline_with_a_one_connection_pool_too() {
+async fn result_wait_returns_and_times_out_with_one_connection_pool() {
     let Fixture { db: working, database } = Fixture::new().await;
     let worker = worker(&working, all()).await;
     let db = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
@@ -507,7 +506,7 @@ async fn waiting_for_a_result_returns_on_commit_and_honours_its_deadline_with_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_that_is_not_declared_missing_unsuccessful_or_not_found_is_told_apart() {
+async fn undeclared_missing_failed_and_unknown_results_have_distinct_errors() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("undeclared");

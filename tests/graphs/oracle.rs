@@ -127,12 +127,12 @@ async fn hold(n_graphs: u64, at_once: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn graphs_of_any_shape_end_as_their_shape_says() {
+async fn twenty_random_graphs_end_as_their_shape_predicts() {
     hold(20, 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo random`, or `cargo exhaustive` with the others"]
-async fn two_thousand_random_graphs_end_as_their_shape_says() {
+async fn two_thousand_random_graphs_end_as_their_shape_predicts() {
     hold(2_000, 50).await;
 }

@@ -39,7 +39,7 @@ async fn n_runs(db: &Db) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_run_with_an_active_key_goes_on_another_is_refused_and_told_which_and_then_it_is_not() {
+async fn active_key_refuses_second_run_naming_first_until_it_ends() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = syncs(7).active_key("account 7").enqueue(&db).await.unwrap();
     let refused = syncs(8).active_key("account 7").enqueue(&db).await.unwrap_err();
@@ -68,7 +68,7 @@ async fn while_a_run_with_an_active_key_goes_on_another_is_refused_and_told_whic
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_that_ask_at_once_one_has_the_active_key() {
+async fn one_of_concurrent_enqueues_gets_active_key() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let asked = (0..20).map(|n| {
         let db = db.clone();
@@ -82,7 +82,7 @@ async fn of_many_that_ask_at_once_one_has_the_active_key() {
 }
 
 #[tokio::test]
-async fn a_refused_call_leaves_the_callers_transaction_as_it_was_and_one_that_is_rolled_back_leaves_no_key() {
+async fn refused_call_preserves_caller_transaction_and_rollback_leaves_no_key() {
     let Fixture { db, database } = Fixture::new().await;
     let mut connection = database.connect().await.unwrap();
     let mut tx = connection.begin().await.unwrap();
@@ -98,7 +98,7 @@ async fn a_refused_call_leaves_the_callers_transaction_as_it_was_and_one_that_is
 }
 
 #[tokio::test]
-async fn a_batch_in_which_one_is_refused_is_not_written_nor_one_with_a_key_twice() {
+async fn batch_with_live_or_duplicate_active_key_is_not_written() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = syncs(1).active_key("1").enqueue(&db).await.unwrap();
     let batch = (1..=3).map(|n| syncs(n).active_key(n.to_string()));
@@ -115,7 +115,7 @@ async fn a_batch_in_which_one_is_refused_is_not_written_nor_one_with_a_key_twice
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_request_again_gives_the_run_that_is_there_whoever_has_its_active_key_by_then() {
+async fn repeated_request_returns_existing_run_regardless_of_active_key_owner() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![syncs]).await;
     let request = |key: &str| syncs(1).active_key("1").idempotency_key(key);
@@ -133,7 +133,7 @@ async fn the_same_request_again_gives_the_run_that_is_there_whoever_has_its_acti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_made_of_another_has_its_active_key_or_is_refused() {
+async fn revived_or_rerun_run_inherits_active_key_or_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![syncs, refuses_to_sync]).await;
     let failed = refuses_to_sync(1).active_key("1").enqueue(&db).await.unwrap();
@@ -157,7 +157,7 @@ fn graph(n: u64) -> Graph<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graph_with_an_active_key_is_refused_like_a_run_also_where_it_is_recovered() {
+async fn live_active_key_refuses_second_graph_and_second_recovery() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = graph(1).enqueue(&db).await.unwrap();
     let refused = graph(2).enqueue(&db).await.unwrap_err();
@@ -178,7 +178,7 @@ async fn a_graph_with_an_active_key_is_refused_like_a_run_also_where_it_is_recov
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_have_an_active_key_says_so_and_above_read_committed_it_is_refused() {
+async fn active_key_is_refused_on_children_nodes_and_repeatable_read() {
     let Fixture { db, database } = Fixture::new().await;
     let worker = worker(&db, jobs![starts_a_sync, syncs]).await;
     let said = soon(starts_a_sync().enqueue(&db).await.unwrap().result()).await.unwrap();

@@ -103,7 +103,7 @@ async fn take_over(db: &Db) -> Worker {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_does_not_consume_an_attempt_and_is_counted_apart() {
+async fn crash_does_not_consume_attempt_and_is_counted_separately() {
     let Fixture { db, database } = Fixture::new().await;
     let run = kills_its_process().enqueue(&db).await.unwrap();
     crash_once(&db, database.url()).await;
@@ -121,7 +121,7 @@ async fn a_crash_does_not_consume_an_attempt_and_is_counted_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_kills_its_process_five_times_is_parked_with_the_reason_and_can_be_resumed() {
+async fn run_crashing_its_process_five_times_is_blocked_until_resumed() {
     let Fixture { db, database } = Fixture::new().await;
     let run = kills_its_process().enqueue(&db).await.unwrap();
     for _ in 0..5 {
@@ -141,7 +141,7 @@ async fn a_run_that_kills_its_process_five_times_is_parked_with_the_reason_and_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_suspension_does_not_consume_an_attempt() {
+async fn suspension_does_not_consume_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = App::new(db.clone()).with(jobs![attempts_suspends, attempts_number]).start().await.unwrap();
     let run = attempts_suspends().enqueue(&db).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_suspension_does_not_consume_an_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_does_not_consume_an_attempt() {
+async fn shutdown_does_not_consume_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let door = Door::closed();
     let app = || App::new(db.clone()).with(jobs![attempts_waits]).provide(door.clone());
@@ -188,7 +188,7 @@ fn check(attempts: &[AttemptInfo], worker_id: i64, submitted: SystemTime) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runs_result_and_each_attempt_with_its_worker_times_and_error_can_be_read_afterwards() {
+async fn completed_run_reports_result_and_details_of_each_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = serve(&db).await;
     let run = attempts_third_time().enqueue(&db).await.unwrap();
@@ -205,7 +205,7 @@ async fn a_runs_result_and_each_attempt_with_its_worker_times_and_error_can_be_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runs_error_with_its_chain_can_be_read_afterwards() {
+async fn failed_run_reports_error_with_its_causes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = serve(&db).await;
     let run = attempts_never().enqueue(&db).await.unwrap();
@@ -225,7 +225,7 @@ async fn a_runs_error_with_its_chain_can_be_read_afterwards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_failed_tries_of_a_step_can_be_read_afterwards() {
+async fn failed_step_attempts_remain_readable_with_errors() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = serve(&db).await;
     let run = attempts_of_a_step().enqueue(&db).await.unwrap();
@@ -248,7 +248,7 @@ async fn the_failed_tries_of_a_step_can_be_read_afterwards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_result_of_a_run_that_does_not_exist_says_so() {
+async fn unknown_run_has_no_attempts_and_its_result_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let nobody = RunHandle::attach(attempts_never, &db, Uuid::now_v7());
     assert!(matches!(nobody.result().await, Err(ClientError::NoSuchRun { .. })));

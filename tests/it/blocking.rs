@@ -30,7 +30,7 @@ async fn blocking_bystander() -> Result<()> {
 const THREADS: usize = 2;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handlers_that_block_every_thread_of_their_process_do_not_stop_its_heartbeats() {
+async fn handlers_blocking_every_thread_do_not_stop_heartbeats() {
     let Fixture { db, database } = Fixture::new().await;
     let url = database.url().to_owned();
     let (stop, stopped) = mpsc::channel::<()>();
@@ -85,7 +85,7 @@ async fn with_pool_of_three(url: &str) -> Db {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixty_four_sleeping_runs_on_a_pool_of_three_connections_lose_nothing() {
+async fn sixty_four_sleeping_runs_complete_on_pool_of_three_connections() {
     let Fixture { db, database } = Fixture::new().await;
     let small = with_pool_of_three(database.url()).await;
     let worker = worker(&small, jobs![drowsy]).await;
@@ -104,7 +104,7 @@ async fn sixty_four_sleeping_runs_on_a_pool_of_three_connections_lose_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_holds_at_most_three_connections_and_six_spare_ones_more_than_its_pool() {
+async fn process_opens_at_most_nine_connections_beyond_its_pool() {
     let Fixture { db, database } = Fixture::new().await;
     let small = with_pool_of_three(database.url()).await;
     let worker = worker(&small, jobs![drowsy]).await;
@@ -134,7 +134,7 @@ async fn a_process_holds_at_most_three_connections_and_six_spare_ones_more_than_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_sessions_are_all_ended_connects_again_and_goes_on() {
+async fn worker_reconnects_after_all_its_sessions_are_terminated() {
     let Fixture { db, database } = Fixture::new().await;
     let own = Db::connect(database.url()).await.unwrap();
     let worker = worker(&own, jobs![drowsy]).await;
@@ -193,7 +193,7 @@ async fn block_thread_in_each_round() {
 /// outside, the other threads then sleep until that thread is free, and so do the client's. This
 /// test therefore waits outside the runtime.
 #[test]
-fn handler_that_blocks_one_thread_does_not_stop_the_others() {
+fn handler_blocking_one_thread_does_not_stop_other_threads() {
     let (ended, end) = mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
@@ -220,7 +220,7 @@ async fn waits_for_what_blocks(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_cancelled_run_that_does_not_yield_is_ended_without_its_body() {
+async fn cancelled_run_ends_while_its_body_blocks() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![waits_for_what_blocks, blocks_through_its_cancel]);
     let worker = app.timings(Timings::FAST).cancel_grace(Duration::ZERO).start().await.unwrap();
@@ -260,7 +260,7 @@ async fn blocks_with_a_locked_lease() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_cancelled_run_whose_lease_is_locked_delays_no_other_maintenance() {
+async fn locked_lease_of_cancelled_run_delays_no_other_maintenance() {
     const HOUR: Duration = Duration::from_secs(3600);
     let Fixture { db, database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![blocks_with_a_locked_lease, blocking_bystander]);

@@ -45,7 +45,7 @@ async fn cancel_and_drop_halfway(fixture: &Fixture, run_id: Uuid) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_that_was_dropped_halfway_is_finished_by_its_repetition() {
+async fn interrupted_cancel_is_finished_by_repeating_it() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let worker = worker(db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
@@ -64,7 +64,7 @@ async fn a_cancel_that_was_dropped_halfway_is_finished_by_its_repetition() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_that_was_dropped_halfway_is_finished_by_a_worker() {
+async fn interrupted_cancel_is_finished_by_worker() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let worker = worker(db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
@@ -92,7 +92,7 @@ async fn leaves_a_run_that_leaves_a_sleeper(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_goes_through_a_run_that_has_completed_to_what_it_has_left() {
+async fn cancel_passes_through_completed_child_to_grandchild() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let jobs = jobs![leaves_a_run_that_leaves_a_sleeper, leaves_a_sleeper, child_that_sleeps];
     let worker = worker(&db, jobs).await;
@@ -108,7 +108,7 @@ async fn a_cancel_goes_through_a_run_that_has_completed_to_what_it_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_a_completed_run_leaves_it_and_cancels_what_it_has_left() {
+async fn cancel_of_completed_run_keeps_outcome_and_cancels_live_child() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker =
         worker(&db, jobs![leaves_a_run_that_leaves_a_sleeper, leaves_a_sleeper, child_that_sleeps]).await;
@@ -124,7 +124,7 @@ async fn cancelling_a_completed_run_leaves_it_and_cancels_what_it_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_that_a_dead_worker_did_not_carry_out_reaches_the_children() {
+async fn cancel_request_unseen_by_dead_worker_reaches_run_and_child() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![works_beside_its_child, child_that_sleeps]).await;
     let handle = works_beside_its_child().enqueue(&db).await.unwrap();
@@ -162,7 +162,7 @@ async fn starts_a_child_late(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_cancel_was_requested_starts_no_child() {
+async fn run_with_requested_cancel_starts_no_child() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![starts_a_child_late, child_that_sleeps]).await;
     let handle = starts_a_child_late().enqueue(&db).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_run_whose_cancel_was_requested_starts_no_child() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_no_attempt_has_seen_is_carried_out_while_the_run_sleeps() {
+async fn missed_cancel_request_is_carried_out_while_run_sleeps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![child_that_sleeps]).await;
     let handle = child_that_sleeps().enqueue(&db).await.unwrap();
@@ -193,7 +193,7 @@ async fn a_request_that_no_attempt_has_seen_is_carried_out_while_the_run_sleeps(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_worker_is_buried_while_many_runs_are_being_cancelled() {
+async fn dead_worker_is_detected_while_many_runs_are_being_cancelled() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![child_that_sleeps]).await;
     // One heartbeat finds both: a run that ended before its descendants were cancelled, and a
@@ -220,7 +220,7 @@ async fn a_dead_worker_is_buried_while_many_runs_are_being_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_reaches_its_run_while_maintenance_waits_for_a_lock() {
+async fn cancel_request_reaches_run_while_maintenance_waits_for_lock() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![runs_for_ever, waits_for_ping]).await;
     let running = runs_for_ever().enqueue(&db).await.unwrap();
@@ -246,7 +246,7 @@ async fn a_request_reaches_its_run_while_maintenance_waits_for_a_lock() {
 }
 
 #[tokio::test]
-async fn cancel_of_a_run_that_is_below_itself_ends() {
+async fn cancel_of_run_in_parent_cycle_terminates() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let [first, second] =
         [runs_for_ever().enqueue(&db).await.unwrap(), runs_for_ever().enqueue(&db).await.unwrap()];

@@ -41,7 +41,7 @@ const LAST_CHILD: &str =
 const CHILDREN_READ: &str = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'run_parent'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_reads_the_children_of_a_run_in_pages() {
+async fn cancel_reads_children_in_pages() {
     let Fixture { db, database } = Fixture::new().await;
     let parent = child_of_an_hour().delay(LONG).enqueue(&db).await.unwrap();
     let mut others = database.connect().await.unwrap();
@@ -67,7 +67,7 @@ async fn cancel_reads_the_children_of_a_run_in_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_cancels_what_an_ended_run_with_many_children_has_left() {
+async fn worker_finishes_interrupted_cancel_of_run_with_many_children() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let parent = child_of_an_hour().delay(LONG).enqueue(&db).await.unwrap();
     execute(&db, &children(parent.id(), 10_000)).await;
@@ -85,7 +85,7 @@ async fn worker_cancels_what_an_ended_run_with_many_children_has_left() {
 const FAR_AWAY: Duration = Duration::from_millis(40);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_clients_far_away_cancel_the_same_children_without_an_error() {
+async fn two_high_latency_clients_cancel_same_children_without_error() {
     let Fixture { db, database } = Fixture::new().await;
     let parent = child_of_an_hour().delay(LONG).enqueue(&db).await.unwrap();
     let children = format!(

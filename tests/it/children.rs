@@ -32,7 +32,7 @@ async fn waits_for_children(wf: &Wf, n: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_that_waits_for_its_child_leaves_its_slot_to_it() {
+async fn parent_waiting_for_children_frees_its_slot() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![waits_for_children, gated_child]).timings(Timings::FAST);
     let worker = app.concurrency(1).start().await.unwrap();
@@ -56,7 +56,7 @@ async fn starts_itself(wf: &Wf) -> Result<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_workflow_that_starts_itself_ends_at_the_limit_with_an_error_that_names_the_first() {
+async fn self_starting_workflow_fails_at_depth_limit_naming_root_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![starts_itself]).await;
     let handle = starts_itself().enqueue(&db).await.unwrap();
@@ -87,7 +87,7 @@ async fn waits_for_a_forgotten_child(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_that_waits_for_a_child_which_a_failover_has_lost_starts_it_again() {
+async fn parent_restarts_child_lost_in_failover() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![waits_for_a_forgotten_child, quick_child]);
     // The parent uses the only slot, so the child stays queued.
@@ -122,7 +122,7 @@ async fn many_quick_children(wf: &Wf, n: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parents_wake_whatever_the_moment_at_which_their_children_end() {
+async fn parents_wake_whenever_their_children_end() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = worker(&db, jobs![many_quick_children, quick_child]).await;
     let two = worker(&db, jobs![many_quick_children, quick_child]).await;
@@ -141,7 +141,7 @@ async fn parents_wake_whatever_the_moment_at_which_their_children_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_that_loses_its_lease_again_and_again_starts_no_child_twice() {
+async fn parent_with_repeatedly_lost_lease_starts_each_child_once() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![many_quick_children, quick_child]).await;
     let mut handles = Vec::new();
@@ -174,7 +174,7 @@ async fn hears_of_failure(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_failure_of_a_child_reaches_its_parent_with_its_reason() {
+async fn child_failure_reaches_parent_with_reason() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![hears_of_failure, failing_child]).await;
     let handle = hears_of_failure().enqueue(&db).await.unwrap();
@@ -211,7 +211,7 @@ pub async fn child_of(db: &Db, parent: Uuid) -> Uuid {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_child_wakes_its_parent_with_the_reason() {
+async fn cancelled_child_wakes_parent_with_reason() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![parent_of_a_sleeper, child_that_sleeps]).await;
     let handle = parent_of_a_sleeper().enqueue(&db).await.unwrap();
@@ -225,7 +225,7 @@ async fn a_cancelled_child_wakes_its_parent_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_a_waiting_run_is_immediate_and_goes_down_to_its_grandchildren() {
+async fn cancel_of_waiting_run_is_immediate_and_reaches_grandchildren() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
     let handle = grandparent().enqueue(&db).await.unwrap();
@@ -265,7 +265,7 @@ pub async fn works_beside_its_child(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_a_running_run_cancels_its_children_too() {
+async fn cancel_of_running_run_cancels_its_child() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![works_beside_its_child, child_that_sleeps]).await;
     let handle = works_beside_its_child().enqueue(&db).await.unwrap();
@@ -288,7 +288,7 @@ async fn waits_at_most(wf: &Wf, limit: Duration) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_for_a_child_can_be_raced_against_a_sleep_and_leaves_the_worker_meanwhile() {
+async fn wait_for_child_can_race_sleep_while_run_is_suspended() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_at_most, child_that_sleeps]).await;
     let long = waits_at_most(LONG).enqueue(&db).await.unwrap();
@@ -319,7 +319,7 @@ async fn fails_once_above_its_child(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_attempt_of_a_parent_that_has_failed_has_the_same_child() {
+async fn next_attempt_of_failed_parent_reuses_same_child() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![fails_once_above_its_child, child_of_two_attempts]).await;
     let handle = fails_once_above_its_child().enqueue(&db).await.unwrap();
@@ -339,7 +339,7 @@ async fn leaves_word_and_fails(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_a_step_has_enqueued_has_no_parent_and_outlives_the_workflow_that_fails() {
+async fn run_enqueued_by_step_is_parentless_and_survives_workflow_failure() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![leaves_word_and_fails, quick_child]).await;
     let handle = leaves_word_and_fails().enqueue(&db).await.unwrap();
@@ -371,7 +371,7 @@ async fn keeps_starts_without_polling_them(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn starts_of_children_that_are_kept_without_being_polled_keep_no_other_waiting() {
+async fn unpolled_child_starts_do_not_block_other_starts() {
     let Fixture { db: _, database } = Fixture::new().await;
     let db = Db::connect_with(database.url().parse().unwrap(), 4).await.unwrap();
     let worker = worker(&db, jobs![keeps_starts_without_polling_them, quick_child]).await;

@@ -33,7 +33,7 @@ fn waits_that_are_over(n_runs: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waits_and_deadlines_that_are_over_do_not_wait_for_further_heartbeats() {
+async fn overdue_waits_and_deadlines_end_without_further_heartbeats() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, &waits_that_are_over(1_000)).await;
     let calls = (0..200).map(|_| chore_of_an_hour().delay(LONG).deadline(LONG));
@@ -106,7 +106,7 @@ async fn until_cancelled(db: &Db, run_id: Uuid) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn request_that_cannot_be_carried_out_does_not_stop_others() {
+async fn failing_cancel_request_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 3).await;
     spoil(&db, "outcome", runs[0]).await;
@@ -115,7 +115,7 @@ async fn request_that_cannot_be_carried_out_does_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_take_the_whole_turn_to_fail_do_not_stop_others() {
+async fn slow_failing_cancel_requests_do_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 3).await;
     spoil_where(&db, "outcome", &format!("new.run_id <> '{}'", runs[2]), "perform pg_sleep(0.7);").await;
@@ -126,7 +126,7 @@ async fn requests_that_take_the_whole_turn_to_fail_do_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn four_hundred_failing_requests_do_not_stop_others() {
+async fn four_hundred_failing_cancel_requests_do_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 401).await;
     spoil_where(&db, "outcome", &format!("new.run_id <> '{}'", runs[400]), "").await;
@@ -137,7 +137,7 @@ async fn four_hundred_failing_requests_do_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_and_pauses_of_queued_rows_that_others_lock_do_not_stop_others() {
+async fn cancels_and_pauses_of_locked_runs_do_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let to_cancel = queued(&db, 7).await;
     request(&db, "cancel").await;
@@ -158,7 +158,7 @@ async fn requests_and_pauses_of_queued_rows_that_others_lock_do_not_stop_others(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pause_that_cannot_take_place_does_not_stop_others() {
+async fn failing_pause_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 3).await;
     spoil(&db, "waiting", runs[0]).await;
@@ -188,7 +188,7 @@ async fn pauses_continue_without_further_heartbeats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn request_for_a_run_that_nobody_can_take_is_looked_at_once_a_heartbeat() {
+async fn impossible_cancel_request_is_scanned_at_heartbeat_pace() {
     let Fixture { db, database } = Fixture::new().await;
     queued(&db, 1).await;
     request(&db, "cancel").await;
@@ -217,7 +217,7 @@ async fn overdue(db: &Db, n_runs: usize) -> Vec<Uuid> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadline_that_cannot_be_kept_does_not_stop_others() {
+async fn failing_deadline_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = overdue(&db, 3).await;
     spoil(&db, "outcome", runs[0]).await;
@@ -225,7 +225,7 @@ async fn deadline_that_cannot_be_kept_does_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadline_whose_request_fails_too_does_not_stop_others() {
+async fn deadline_with_failing_cancel_request_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = overdue(&db, 3).await;
     spoil(&db, "cancel", runs[0]).await;
@@ -233,7 +233,7 @@ async fn deadline_whose_request_fails_too_does_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn child_that_cannot_be_cancelled_does_not_stop_its_siblings_and_others() {
+async fn failing_cancel_of_child_does_not_stop_siblings_or_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 5).await;
     let (parents, children) = runs.split_at(2);
@@ -263,7 +263,7 @@ async fn small_pool(database: &TestDb) -> Db {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadline_whose_trigger_ends_the_session_does_not_stop_others() {
+async fn session_ending_trigger_on_deadline_does_not_stop_others() {
     let Fixture { db: _, database } = Fixture::new().await;
     let db = small_pool(&database).await;
     let runs = overdue(&db, 3).await;
@@ -272,7 +272,7 @@ async fn deadline_whose_trigger_ends_the_session_does_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn child_whose_trigger_ends_the_session_does_not_stop_other_children() {
+async fn session_ending_trigger_on_child_cancel_does_not_stop_others() {
     let Fixture { db: _, database } = Fixture::new().await;
     let db = small_pool(&database).await;
     let runs = queued(&db, 4).await;
@@ -296,7 +296,7 @@ async fn child_whose_trigger_ends_the_session_does_not_stop_other_children() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wait_that_cannot_end_does_not_stop_others() {
+async fn overdue_wait_with_failing_wake_up_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, &waits_that_are_over(3)).await;
     let spoiled: Uuid = scalar(&db, "select run_id from runledger.waiting limit 1").await;
@@ -310,7 +310,7 @@ async fn wait_that_cannot_end_does_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadline_is_enforced_before_all_waits_that_cannot_end_are_tried() {
+async fn deadline_is_enforced_before_all_failing_waits_are_attempted() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, &waits_that_are_over(200)).await;
     execute(&db, "create sequence public.tries").await;
@@ -326,7 +326,7 @@ async fn deadline_is_enforced_before_all_waits_that_cannot_end_are_tried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wait_that_is_over_and_locked_is_looked_at_once_a_heartbeat() {
+async fn locked_overdue_wait_is_scanned_at_heartbeat_pace() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, &waits_that_are_over(1)).await;
     let mut tx = db.pool().begin().await.unwrap();
@@ -345,7 +345,7 @@ async fn wait_that_is_over_and_locked_is_looked_at_once_a_heartbeat() {
 /// A table that is locked as a whole is not the fault of the runs.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn waits_that_were_over_while_a_table_was_locked_end_once_it_is_free() {
+async fn overdue_waits_end_soon_after_table_lock_is_released() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, &waits_that_are_over(20)).await;
     let mut tx = db.pool().begin().await.unwrap();
@@ -368,7 +368,7 @@ async fn waits_that_were_over_while_a_table_was_locked_end_once_it_is_free() {
 /// The pauses of the refused runs end before maintenance has tried all of them.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn many_waits_that_cannot_end_do_not_hold_up_later_ones() {
+async fn many_failing_waits_do_not_block_later_waits() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, &waits_that_are_over(20)).await;
     execute(&db, "update runledger.run set priority = 1").await;
@@ -395,7 +395,7 @@ async fn chore_without_an_end() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_of_a_dead_worker_that_cannot_be_queued_does_not_stop_others() {
+async fn failing_reclaim_of_orphan_run_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![chore_without_an_end]);
     let first = app.timings(Timings::FAST).drain(Duration::ZERO).start().await.unwrap();
@@ -422,7 +422,7 @@ async fn chore_waits(wf: &Wf) -> Result<u64> {
 
 /// The children of locked runs end. The runs are woken once they are unlocked.
 #[tokio::test(flavor = "multi_thread")]
-async fn locked_run_that_cannot_be_woken_does_not_stop_others() {
+async fn locked_parent_with_failing_wake_up_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![chore_waits, chore_parent]).await;
     let mut runs = Vec::new();
@@ -472,7 +472,7 @@ async fn strand(db: &Db, parent: Uuid, child: Uuid) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parent_of_a_run_whose_worker_died_before_it_woke_it_goes_on_soon_after_the_burial() {
+async fn missed_parent_wake_up_is_repaired_soon_after_worker_death() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 4).await;
     strand(&db, runs[0], runs[2]).await;
@@ -489,7 +489,7 @@ async fn parent_of_a_run_whose_worker_died_before_it_woke_it_goes_on_soon_after_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parent_goes_on_soon_after_its_worker_came_back_under_its_name() {
+async fn missed_parent_wake_up_is_repaired_soon_after_worker_restart() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 2).await;
     strand(&db, runs[0], runs[1]).await;
@@ -505,7 +505,7 @@ async fn parent_goes_on_soon_after_its_worker_came_back_under_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_worker_whose_row_is_locked_stops_no_other_maintenance() {
+async fn locked_row_of_silent_worker_stops_no_other_maintenance() {
     let Fixture { db, database } = Fixture::new().await;
     let silent = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
                   select name, '0', name, '{}', '{}', now(), runledger.server_incarnation() from unnest('{locked,other}'::text[]) as name";
@@ -531,7 +531,7 @@ async fn silent_worker_whose_row_is_locked_stops_no_other_maintenance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parent_that_cannot_be_woken_does_not_stop_others() {
+async fn failing_parent_wake_up_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 4).await;
     strand(&db, runs[0], runs[2]).await;

@@ -107,7 +107,7 @@ async fn asleep(db: &Db) {
 
 /// An enqueue notifies only a few sleeping workers, so each of them must be able to take the run.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_without_a_free_slot_is_not_taken_for_asleep() {
+async fn worker_without_free_slot_is_not_reported_asleep() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let log = Log::default();
     let app = App::new(db.clone()).with(jobs![claim_logged, claim_gated]).provide(log.clone());
@@ -123,7 +123,7 @@ async fn a_worker_without_a_free_slot_is_not_taken_for_asleep() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_does_not_know_whether_it_is_known_as_asleep_says_so_again() {
+async fn worker_reports_sleep_again_after_lost_reply() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let through = Db::connect(proxy.url()).await.unwrap();
@@ -173,7 +173,7 @@ async fn higher_priority_is_claimed_first_then_earliest_due_then_oldest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_priority_of_a_job_counts_across_jobs() {
+async fn job_priority_orders_claims_across_jobs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let log = Log::default();
     claim_logged(2).start_at(seconds_ago(60)).enqueue(&db).await.unwrap();
@@ -186,7 +186,7 @@ async fn the_priority_of_a_job_counts_across_jobs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_urgent_run_does_not_wait_for_the_end_of_a_backlog() {
+async fn urgent_run_is_claimed_before_end_of_backlog() {
     const BACKLOG: u32 = 600;
     let Fixture { db, database: _database } = Fixture::new().await;
     let log = Log::default();
@@ -200,7 +200,7 @@ async fn an_urgent_run_does_not_wait_for_the_end_of_a_backlog() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_future_run_is_not_claimed_before_its_instant_and_is_claimed_at_it() {
+async fn future_run_is_claimed_at_start_time_and_not_before() {
     let Fixture { db, database: _database } = Fixture::new().await;
     // The worker polls once an hour. Only a wake-up for the due time explains a claim.
     let worker = worker_without_polls(&db, jobs![claim_plain]).await;
@@ -217,7 +217,7 @@ async fn a_future_run_is_not_claimed_before_its_instant_and_is_claimed_at_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_future_run_is_claimed_at_its_instant_though_it_came_right_after_another() {
+async fn distant_future_run_does_not_delay_claim_of_nearer_one() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker_without_polls(&db, jobs![claim_plain]).await;
     for _ in 0..3 {
@@ -250,7 +250,7 @@ async fn pause<T: Payload + std::fmt::Debug>(run: &RunHandle<T>) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backoff_of_three_seconds_fires_when_three_seconds_have_passed_since_the_failure() {
+async fn three_second_backoff_or_retry_delay_is_honoured_after_failure() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker_without_polls(&db, jobs![claim_fails_once, claim_names_its_delay]).await;
     let backoff = claim_fails_once().enqueue(&db).await.unwrap();
@@ -265,7 +265,7 @@ async fn a_backoff_of_three_seconds_fires_when_three_seconds_have_passed_since_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_never_claims_a_job_it_has_no_code_for() {
+async fn worker_never_claims_unregistered_job() {
     let Fixture { db, database: _database } = Fixture::new().await;
     // Runs of an unknown job, older and at least as urgent as the runs of the known job.
     let foreign = [claim_other(), claim_other().priority(9), claim_other().start_at(seconds_ago(60))];
@@ -280,7 +280,7 @@ async fn a_worker_never_claims_a_job_it_has_no_code_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_claimers_on_five_runs_get_five() {
+async fn five_workers_claim_five_runs_one_each() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let barrier = Arc::new(Barrier::new(5));
     let mut workers = Vec::new();
@@ -316,7 +316,7 @@ async fn watch_leases(db: &Db) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_workers_never_hold_the_same_attempt() {
+async fn concurrent_workers_never_claim_same_attempt() {
     const RUNS: usize = 300;
     let Fixture { db, database: _database } = Fixture::new().await;
     watch_leases(&db).await;
@@ -341,7 +341,7 @@ async fn two_workers_never_hold_the_same_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_in_flight_never_exceeds_the_limit() {
+async fn running_bodies_never_exceed_concurrency_limit() {
     const RUNS: usize = 40;
     let Fixture { db, database: _database } = Fixture::new().await;
     let gauge = Gauge::new();
@@ -362,7 +362,7 @@ async fn work_in_flight_never_exceeds_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn freed_capacity_is_refilled_at_once_and_not_at_the_next_poll() {
+async fn freed_slot_is_refilled_without_waiting_for_poll() {
     const RUNS: usize = 12;
     let Fixture { db, database: _database } = Fixture::new().await;
     let gauge = Gauge::new();
@@ -382,7 +382,7 @@ async fn freed_capacity_is_refilled_at_once_and_not_at_the_next_poll() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_that_cannot_be_claimed_together_are_claimed_one_by_one() {
+async fn runs_refused_as_batch_are_claimed_separately() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(
         &db,

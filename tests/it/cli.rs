@@ -94,7 +94,7 @@ async fn cli_at(url: &str, arguments: &[&str]) -> Ended {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gate_that_needs_a_value_is_not_completed_without_one() {
+async fn gate_requiring_value_refuses_completion_without_one() {
     let fixture = Fixture::new().await;
     let run = release(&fixture.db).await.id().to_string();
     let said = cli(&fixture, &["gate", "complete", &run, "approved"]).await.refused();
@@ -143,7 +143,7 @@ async fn release(db: &Db) -> GraphHandle<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_graph_goes_on_behind_a_gate_that_a_command_completes_and_who_and_why_is_kept() {
+async fn gate_complete_command_releases_graph_and_records_decider_and_reason() {
     let fixture = Fixture::new().await;
     let worker = worker(&fixture.db, jobs![ships]).await;
     let graph = release(&fixture.db).await;
@@ -178,7 +178,7 @@ async fn a_graph_goes_on_behind_a_gate_that_a_command_completes_and_who_and_why_
 }
 
 #[tokio::test]
-async fn a_gate_is_failed_and_cancelled_with_a_message_as_the_library_does_it() {
+async fn gate_fail_and_cancel_commands_match_library_decisions() {
     let fixture = Fixture::new().await;
     for (verb, state, kept) in
         [("fail", RunState::Failed, "too late"), ("cancel", RunState::Cancelled, "cancelled: too late")]
@@ -200,7 +200,7 @@ async fn a_gate_is_failed_and_cancelled_with_a_message_as_the_library_does_it() 
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_refused_with_the_sentence_of_the_library_and_exit_code_1() {
+async fn missing_target_exits_with_code_1_and_library_error() {
     let fixture = Fixture::new().await;
     let nobody = Uuid::now_v7().to_string();
     for command in [
@@ -229,7 +229,7 @@ async fn what_is_not_there_is_refused_with_the_sentence_of_the_library_and_exit_
 }
 
 #[tokio::test]
-async fn wrong_usage_ends_with_exit_code_2_before_the_database_is_asked() {
+async fn wrong_usage_exits_with_code_2_before_connecting() {
     let run = Uuid::nil().to_string();
     for command in [
         [].as_slice(),
@@ -260,7 +260,7 @@ async fn wrong_usage_ends_with_exit_code_2_before_the_database_is_asked() {
 }
 
 #[tokio::test]
-async fn a_command_does_not_bring_a_database_without_the_schema_up_to_date() {
+async fn command_refuses_missing_schema_and_does_not_create_it() {
     let fixture = Fixture::new().await;
     execute(&fixture.db, "drop schema runledger cascade").await;
     for command in [["resources"].as_slice(), &["permits", "gpu", "2"], &["enable", "rests"]] {
@@ -273,7 +273,7 @@ async fn a_command_does_not_bring_a_database_without_the_schema_up_to_date() {
 }
 
 #[tokio::test]
-async fn a_picture_is_printed_in_each_format() {
+async fn graph_command_prints_picture_in_each_format() {
     let fixture = Fixture::new().await;
     let run = release(&fixture.db).await.id().to_string();
     let table = cli(&fixture, &["graph", &run]).await.done();
@@ -289,7 +289,7 @@ async fn a_picture_is_printed_in_each_format() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_are_listed_within_a_scope_and_page_by_page() {
+async fn runs_command_filters_by_scope_and_pages_results() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     for _ in 0..3 {
@@ -328,7 +328,7 @@ async fn runs_are_listed_within_a_scope_and_page_by_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_shown_with_its_error_its_attempts_and_its_steps_and_nothing_of_it_controls_the_terminal() {
+async fn run_error_steps_and_timeline_are_printed_without_control_characters() {
     let fixture = Fixture::new().await;
     let worker = worker(&fixture.db, jobs![spills, packs]).await;
     let failed = spills().enqueue(&fixture.db).await.unwrap();
@@ -362,7 +362,7 @@ async fn a_run_is_shown_with_its_error_its_attempts_and_its_steps_and_nothing_of
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_bodies_of_a_run_have_logged_is_printed_from_a_line_on() {
+async fn logs_command_prints_run_logs_from_given_line() {
     let fixture = Fixture::new().await;
     let worker = logs::worker(&fixture.db).await;
     let run = logs::speaks().enqueue(&fixture.db).await.unwrap();
@@ -381,7 +381,7 @@ async fn what_the_bodies_of_a_run_have_logged_is_printed_from_a_line_on() {
 }
 
 #[tokio::test]
-async fn a_run_is_paused_resumed_and_cancelled_by_commands() {
+async fn commands_pause_resume_and_cancel_run() {
     let fixture = Fixture::new().await;
     let run = rests().enqueue(&fixture.db).await.unwrap();
     let id = run.id().to_string();
@@ -403,7 +403,7 @@ async fn a_run_is_paused_resumed_and_cancelled_by_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_disabled_and_enabled_without_the_rest_of_what_is_tuned_of_it_being_forgotten() {
+async fn disable_and_enable_commands_preserve_other_job_overrides() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let worker = worker(db, jobs![rests, ships]).await;
@@ -432,7 +432,7 @@ async fn a_job_is_disabled_and_enabled_without_the_rest_of_what_is_tuned_of_it_b
 }
 
 #[tokio::test]
-async fn permits_are_said_and_forgotten_and_resources_and_metrics_are_told() {
+async fn commands_set_and_forget_permits_and_print_resources_and_metrics() {
     let fixture = Fixture::new().await;
     rests().resource("gpu").enqueue(&fixture.db).await.unwrap();
     assert_eq!(
@@ -454,7 +454,7 @@ async fn permits_are_said_and_forgotten_and_resources_and_metrics_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copy_is_adopted_by_a_command() {
+async fn adopt_command_adopts_copied_database() {
     let fixture = Fixture::new().await;
     rests().enqueue(&fixture.db).await.unwrap();
     execute(&fixture.db, "update runledger.installation set database = 0").await;
@@ -467,7 +467,7 @@ async fn copy_is_adopted_by_a_command() {
 }
 
 #[tokio::test]
-async fn runs_of_a_renamed_job_are_listed_by_the_name_that_their_program_gave_it() {
+async fn runs_of_renamed_job_are_listed_under_stored_name() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     renamed().enqueue(db).await.unwrap();

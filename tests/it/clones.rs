@@ -98,7 +98,7 @@ async fn restored_dump_is_refused_until_adopted() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs `pg_dump` and `psql`, which the download has not: `cargo exhaustive`"]
-async fn restore_of_the_schema_and_then_of_the_data_is_refused_at_every_moment() {
+async fn restore_in_parts_is_refused_until_adopted() {
     let Fixture { db, database } = Fixture::new().await;
     let run = clones_charge(1).enqueue(&db).await.unwrap().id();
     let copy = empty().await;
@@ -121,7 +121,7 @@ async fn restore_of_the_schema_and_then_of_the_data_is_refused_at_every_moment()
 /// An operator restores into a database that a program has already migrated, and ignores the errors
 /// of `create`.
 #[tokio::test(flavor = "multi_thread")]
-async fn migrated_database_that_took_the_rows_of_another_is_refused_until_adopted() {
+async fn migrated_database_with_rows_of_another_is_refused_until_adopted() {
     let (original, copy) = (Fixture::new().await, Fixture::new().await);
     let run = clones_charge(1).enqueue(&original.db).await.unwrap().id();
     for table in ["installation", "run", "ready"] {
@@ -138,7 +138,7 @@ async fn migrated_database_that_took_the_rows_of_another_is_refused_until_adopte
 
 /// While `pg_restore` and `psql` load a dump, the tables fill one after another.
 #[tokio::test]
-async fn client_adopts_no_copy_that_is_still_being_restored() {
+async fn client_does_not_adopt_copy_during_restore() {
     let Fixture { db, database } = Fixture::new().await;
     for (restore, undo) in [
         ("update runledger.installation set written_by = written_by", "select"),
@@ -162,7 +162,7 @@ async fn client_adopts_no_copy_that_is_still_being_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn adoptions_at_the_same_time_leave_one_record() {
+async fn concurrent_adoptions_agree_on_one_installation() {
     let Fixture { db, database } = Fixture::new().await;
     for _ in 0..10 {
         execute(&db, "update runledger.installation set database = 0").await;
@@ -178,7 +178,7 @@ async fn adoptions_at_the_same_time_leave_one_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn database_made_from_a_template_is_refused_until_adopted() {
+async fn database_created_from_template_is_refused_until_adopted() {
     let Fixture { db, database } = Fixture::new().await;
     let run = clones_charge(1).enqueue(&db).await.unwrap().id();
     db.pool().close().await;
@@ -229,7 +229,7 @@ async fn renamed_database_is_served() {
 
 /// A promoted standby has the system identifier of its primary, and its database has the same oid.
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_compares_cluster_and_database() {
+async fn worker_refuses_mismatched_system_identifier_database_oid_or_missing_record() {
     let Fixture { db, database: _database } = Fixture::new().await;
     clones_charge(1)
         .start_at(std::time::SystemTime::now() + runledger_tests::PATIENCE * 100)
@@ -254,7 +254,7 @@ async fn worker_compares_cluster_and_database() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_that_hides_its_identifier_is_told_by_its_database_alone() {
+async fn installation_without_visible_system_identifier_is_identified_by_database() {
     let Fixture { db, database } = Fixture::new().await;
     let (role, mut connection) =
         (format!("{}_blind", name_of(database.url())), database.connect().await.unwrap());
@@ -279,7 +279,7 @@ async fn server_that_hides_its_identifier_is_told_by_its_database_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copy_without_unfinished_runs_is_adopted_by_its_first_client() {
+async fn copy_without_unfinished_runs_is_adopted_by_first_client() {
     let Fixture { db, database } = Fixture::new().await;
     let done = clones_charge(1).enqueue(&db).await.unwrap();
     let worker = start(&db).await.unwrap();
@@ -294,7 +294,7 @@ async fn copy_without_unfinished_runs_is_adopted_by_its_first_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn database_of_the_test_kit_is_served_by_any_worker() {
+async fn any_worker_serves_test_kit_database() {
     let test = Testing::new().await.unwrap();
     let run = clones_charge(1).enqueue(test.db()).await.unwrap();
     let worker = start(test.db()).await.unwrap();

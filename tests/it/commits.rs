@@ -121,7 +121,7 @@ async fn leave(left: Left, is_refused: bool) -> (RunState, i64, i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn other_runs_complete_while_a_cancelled_run_is_in_its_commit() {
+async fn other_runs_complete_while_cancelled_run_commits() {
     assert_eq!(leave(Left::CancelledJob, false).await, (RunState::Completed, 1, 0), "its commit ends it");
     assert_eq!(leave(Left::CancelledJob, true).await, (RunState::Cancelled, 0, 0));
     for is_closure in [false, true] {
@@ -132,7 +132,7 @@ async fn other_runs_complete_while_a_cancelled_run_is_in_its_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_runs_complete_while_a_step_that_was_dropped_is_in_its_commit() {
+async fn other_runs_complete_while_dropped_step_commits() {
     for is_closure in [false, true] {
         let left = Left::DroppedStep { is_closure };
         assert_eq!(leave(left, false).await, (RunState::Completed, 1, 1), "{left:?}");
@@ -141,7 +141,7 @@ async fn other_runs_complete_while_a_step_that_was_dropped_is_in_its_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_run_that_is_in_its_commit_is_not_taken_for_one_that_does_not_yield() {
+async fn cancelled_run_in_commit_is_not_treated_as_unresponsive() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let mut holder: PgConnection = database.connect().await.unwrap();
@@ -191,7 +191,7 @@ async fn keeps_what_is_committed(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_is_committed_while_the_code_keeps_it_holds_no_transaction_any_more() {
+async fn unpolled_step_holds_no_transaction_once_committed() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let mut holder: PgConnection = database.connect().await.unwrap();
@@ -254,7 +254,7 @@ async fn stop_without_a_database(as_a_step: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_stops_without_its_database_and_leaves_nobody_who_asks_what_became_of_a_commit() {
+async fn worker_stops_without_database_and_drops_unresolved_commit_checks() {
     tokio::join!(stop_without_a_database(false), stop_without_a_database(true));
 }
 
@@ -272,7 +272,7 @@ async fn waits_for_its_end(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parent_is_woken_though_it_was_locked_when_its_child_ended_and_that_commit_was_not_acknowledged() {
+async fn locked_parent_wakes_after_child_completes_with_unacknowledged_commit() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let app = App::new(Db::connect(proxy.url()).await.unwrap());

@@ -38,7 +38,7 @@ async fn given(db: &Db) -> (Option<Rate>, Option<Rates>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_takes_effect_on_a_worker_that_runs_on_and_before_the_first_claim_of_one_that_starts() {
+async fn config_change_takes_effect_on_running_and_starting_workers() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs_on = worker(&db, jobs![pays_at]).await;
     assert_eq!(given(&db).await, (None, None));
@@ -60,7 +60,7 @@ async fn a_change_takes_effect_on_a_worker_that_runs_on_and_before_the_first_cla
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_versions_of_the_form_stand_side_by_side_under_any_name_of_the_job() {
+async fn config_versions_coexist_under_current_and_former_job_names() {
     let Fixture { db, database: _database } = Fixture::new().await;
     db.set_job_config("paid", 1, &Rate { per_second: 5 }).await.unwrap();
     db.set_job_config("pays_at", 2, &rates(9)).await.unwrap();
@@ -92,7 +92,7 @@ async fn pays_when_configured(#[inject] context: &Context) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_that_does_not_fit_fails_the_attempt_with_its_path_and_the_next_may_have_another() {
+async fn undecodable_config_fails_attempt_with_path_and_retry_rereads_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     db.set_job_config("pays_when_configured", 1, &rates(9)).await.unwrap();
     let worker = worker(&db, jobs![pays_when_configured]).await;
@@ -129,7 +129,7 @@ async fn asks_twice(waits: bool, #[inject] context: &Context) -> Result<(Option<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_is_given_the_same_from_its_begin_to_its_end() {
+async fn config_stays_constant_within_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let [old, new] = [5, 6].map(|per_second| Rate { per_second });
     db.set_job_config("asks_twice", 1, &old).await.unwrap();
@@ -152,7 +152,7 @@ async fn pays_in_steps(wf: &Wf, #[inject] context: &Context) -> Result<(u32, Opt
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_is_given_the_configuration_of_the_job_that_it_calls_and_another_try_what_holds_then() {
+async fn step_reads_config_of_called_job_and_rereads_on_retry() {
     let Fixture { db, database: _database } = Fixture::new().await;
     db.set_job_config("pays_in_steps", 1, &BTreeMap::from([("own", 8)])).await.unwrap();
     let worker = worker(&db, jobs![pays_in_steps, pays_when_configured]).await;
@@ -173,7 +173,7 @@ async fn asks_between_steps(wf: &Wf, #[inject] context: &Context) -> Result<Opti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_that_asks_between_its_steps_fails_at_once_and_is_found_before_a_deploy() {
+async fn verify_finds_config_read_between_steps_and_workflow_fails_terminally() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = asks_between_steps().enqueue(&db).await.unwrap();
     let found = App::new(db.clone()).with(jobs![asks_between_steps]).verify().await.unwrap();
@@ -187,7 +187,7 @@ async fn a_workflow_that_asks_between_its_steps_fails_at_once_and_is_found_befor
 }
 
 #[tokio::test]
-async fn what_no_job_could_read_is_refused() {
+async fn invalid_job_config_is_refused_without_write() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let unknown = db.set_job_config("pays_att", 1, &Rate { per_second: 5 }).await.unwrap_err();
     assert!(unknown.to_string().contains("did you mean `pays_at`"), "{unknown}");

@@ -36,7 +36,7 @@ async fn connections_held(#[inject] gate: &Arc<Semaphore>, #[inject] tx: &mut Tx
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_connections_are_forgotten_by_a_firewall_goes_on_with_others() {
+async fn worker_continues_on_new_connections_after_firewall_drops_old_ones() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let gate = Arc::new(Semaphore::new(0));
@@ -61,7 +61,7 @@ const DECLARE_DEAD: &str = "update runledger.worker
     set state = 'dead', died_at = clock_timestamp(), died_why = 'its lease was over' where state <> 'dead'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_whose_registration_a_firewall_forgets_registers_on_another_connection() {
+async fn worker_registers_on_another_connection_when_firewall_drops_registration() {
     join_all(["-- worker_register", "-- worker_lock:"].map(async |statement| {
         let Fixture { db, database } = Fixture::new().await;
         let proxy = Proxy::start(database.url()).await.unwrap();
@@ -78,7 +78,7 @@ async fn worker_whose_registration_a_firewall_forgets_registers_on_another_conne
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_stops_while_the_database_does_not_answer_its_registration() {
+async fn worker_stops_while_database_does_not_answer_registration() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let app = App::new(Db::connect(proxy.url()).await.unwrap()).with(jobs![connections_plain]);
@@ -98,7 +98,7 @@ async fn connections_parent(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_of_the_engine_that_the_network_left_open_is_ended_by_the_server() {
+async fn server_ends_engine_transaction_left_open_by_network() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let own = Db::connect(proxy.url()).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_transaction_of_the_engine_that_the_network_left_open_is_ended_by_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactional_bodies_leave_connections_of_the_pool_to_others() {
+async fn transactional_bodies_leave_pool_connections_free() {
     let Fixture { db, database } = Fixture::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let own = Db::connect(database.url()).await.unwrap();
@@ -141,7 +141,7 @@ async fn transactional_bodies_leave_connections_of_the_pool_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limited_wait_ends_though_the_database_does_not_answer() {
+async fn result_within_times_out_while_database_does_not_answer() {
     let Fixture { db: _db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let db = Db::connect(proxy.url()).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_limited_wait_ends_though_the_database_does_not_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_for_results_that_is_forgotten_by_a_firewall_is_replaced() {
+async fn result_listener_dropped_by_firewall_is_replaced() {
     let Fixture { db: _db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let db = Db::connect(proxy.url()).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_listener_for_results_that_is_forgotten_by_a_firewall_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sessions_of_a_pool_end_with_the_last_worker_that_uses_it() {
+async fn pool_sessions_end_only_with_last_worker_using_pool() {
     let Fixture { db, database } = Fixture::new().await;
     let shared = Db::connect(database.url()).await.unwrap();
     let mut body = shared.begin().await.unwrap();
@@ -206,7 +206,7 @@ async fn the_sessions_of_a_pool_end_with_the_last_worker_that_uses_it() {
 /// Without statistics about parents, the planner overestimates the query for descendants. It runs
 /// whenever a workflow fails or is cancelled.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_session_of_a_client_compiles_the_plan_of_what_is_below_a_run() {
+async fn descendant_cancellation_uses_parent_index_without_jit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let many = "insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
                 select gen_random_uuid(), 'any', '', 'default', 0, '{}', now() from generate_series(1, 100000)";

@@ -101,7 +101,7 @@ fn is_of_a_new_connection(verb: &str) -> bool {
 /// heartbeats, scans of the lanes (at most one in 60 ms) and the setup of connections. A worker
 /// with one slot shares no statement between runs and does not sleep before they end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_of_three_steps_alone_costs_five_statements_one_claim_its_steps_and_one_settlement() {
+async fn three_step_workflow_alone_costs_five_statements() {
     let counted = Counted::new(1).await;
     counted.run(6, 3).await;
     let mut verbs = counted.verbs();
@@ -124,7 +124,7 @@ async fn a_workflow_of_three_steps_alone_costs_five_statements_one_claim_its_ste
 /// however many runs arrive in between. A worker with work for only a moment does not report that
 /// it is awake: under an old snapshot, every claim would read the dead rows of those reports.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_wakes_a_worker_costs_a_bounded_number_of_statements_more() {
+async fn run_waking_worker_costs_bounded_extra_statements() {
     let counted = Counted::new(DEFAULT_CONCURRENCY).await;
     counted.run(1, 3).await;
     eventually(async || counted.proxy.count("-- settle_completed"), |n_settled| *n_settled == 1).await;
@@ -141,7 +141,7 @@ async fn a_run_that_wakes_a_worker_costs_a_bounded_number_of_statements_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workflows_of_three_steps_at_the_same_time_cost_at_most_five_statements_each_all_told() {
+async fn concurrent_three_step_workflows_cost_at_most_five_statements_each() {
     let counted = Counted::new(DEFAULT_CONCURRENCY).await;
     counted.run(400, 3).await;
     let kinds = counted.kinds();
@@ -151,7 +151,7 @@ async fn workflows_of_three_steps_at_the_same_time_cost_at_most_five_statements_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn steps_of_runs_at_the_same_time_share_statements() {
+async fn steps_of_concurrent_runs_share_statements() {
     let counted = Counted::new(256).await;
     counted.run(256, 8).await;
     let kinds = counted.kinds();
@@ -161,7 +161,7 @@ async fn steps_of_runs_at_the_same_time_share_statements() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_worker_asks_the_database_at_most_once_a_second() {
+async fn idle_worker_queries_database_at_most_once_per_second() {
     let counted = Counted::new(DEFAULT_CONCURRENCY).await;
     counted.run(1, 1).await;
     counted.until_asleep().await;
@@ -184,7 +184,7 @@ async fn an_idle_worker_asks_the_database_at_most_once_a_second() {
 
 /// Counts every statement of a client that has prepared them, except for begin and commit.
 #[tokio::test]
-async fn a_graph_costs_one_statement_and_an_addition_five_whatever_their_size() {
+async fn graph_costs_one_statement_and_append_five_at_any_size() {
     let fixture = Fixture::new().await;
     let proxy = Proxy::start(fixture.database.url()).await.unwrap();
     let db = Db::connect_with(proxy.url().parse().unwrap(), 1).await.unwrap();
@@ -226,7 +226,7 @@ async fn a_graph_costs_one_statement_and_an_addition_five_whatever_their_size() 
 /// Counts as for a workflow alone. No poll comes between two nodes: the worker that ends a node
 /// claims the next.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_releases_another_costs_one_statement_beside_its_settlement() {
+async fn node_releasing_dependent_costs_one_statement_beyond_settlement() {
     let counted = Counted::new(1).await;
     let mut graph = Graph::new("chain");
     let mut last = graph.call(add(0, 1));

@@ -65,7 +65,7 @@ const MOST_ROWS: i64 = 300;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_claim_and_a_worker_that_starts_read_a_few_rows_of_a_million_that_are_queued() {
+async fn claim_and_starting_worker_read_few_rows_of_million_queued() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     execute(&mut connection, BACKLOG).await;
@@ -137,7 +137,7 @@ const MOST_CLAIMS: usize = CROWD * 8 / EACH + 20 * FLEET;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn ten_thousand_runs_that_fall_due_at_once_are_awaited_in_silence_and_claimed_in_batches() {
+async fn runs_due_together_notify_workers_once_and_are_batch_claimed() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let mut fleet = Vec::new();
@@ -185,7 +185,7 @@ const ABREAST: usize = 250;
 const MOST_MET: f64 = 70.0;
 
 #[tokio::test]
-async fn what_the_ends_of_nodes_release_and_cancel_is_not_compared_with_one_another() {
+async fn release_of_node_batch_processes_bounded_rows_per_node() {
     let fixture = Fixture::new().await;
     for _ in 0..GRAPHS {
         let mut graph = Graph::new("crowd");
@@ -236,7 +236,7 @@ const OF_A_LAYER: usize = 20;
 /// Both roots fail. The first one cancels everything below both, so the second must not walk it
 /// again.
 #[tokio::test]
-async fn failed_node_does_not_walk_what_another_has_cancelled() {
+async fn failed_node_does_not_rewalk_dependents_cancelled_by_another() {
     let fixture = Fixture::new().await;
     let mut graph = Graph::new("layers");
     let mut before = vec![graph.node("root-1", crowd_passes()), graph.node("root-2", crowd_passes())];
@@ -276,7 +276,7 @@ async fn failed_node_does_not_walk_what_another_has_cancelled() {
 const PERMITS: usize = 1_000;
 
 #[tokio::test]
-async fn permits_are_not_compared_with_one_another() {
+async fn free_permit_search_processes_bounded_rows_per_permit() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     let held = format!(
@@ -363,7 +363,7 @@ const CLIENTS: usize = 16;
 const EACH_CLIENT: usize = 10;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_notifies_while_every_worker_is_awake_however_many_clients_enqueue() {
+async fn concurrent_enqueues_notify_only_while_some_worker_sleeps() {
     let Fixture { db, database } = Fixture::new().await;
     let worker = "insert into runledger.worker (name, version, session_name, jobs, queues, sleeping)
                   values ('w', '1', 's', '{crowd_passes}', '{default}', ";

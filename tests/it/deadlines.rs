@@ -20,7 +20,7 @@ async fn never_ends() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_deadline_is_over_is_cancelled_whatever_it_does() {
+async fn run_past_deadline_is_cancelled_in_any_state() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![never_ends, child_that_sleeps]).await;
     let hour = LONG * 60;
@@ -45,7 +45,7 @@ async fn a_run_whose_deadline_is_over_is_cancelled_whatever_it_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_takes_the_children_with_it() {
+async fn parent_deadline_cancels_child() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![parent_of_a_sleeper, child_that_sleeps]).await;
     let handle = parent_of_a_sleeper().deadline(LONG).enqueue(&db).await.unwrap();
@@ -66,7 +66,7 @@ async fn limits_its_child(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_of_a_child_wakes_its_parent() {
+async fn child_deadline_wakes_parent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![limits_its_child, never_ends]).await;
     let handle = limits_its_child().enqueue(&db).await.unwrap();
@@ -78,7 +78,7 @@ async fn the_deadline_of_a_child_wakes_its_parent() {
 }
 
 #[tokio::test]
-async fn a_deadline_counts_from_the_start_instant_and_only_for_runs_that_have_one() {
+async fn deadline_counts_from_start_time_and_only_where_set() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let calls = [
         never_ends(),
@@ -105,7 +105,7 @@ async fn ends() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_becomes_ready_has_its_own_deadline_or_none() {
+async fn released_node_has_its_own_deadline_or_none() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![ends, never_ends]).await;
     let mut graph = Graph::new("limited");
@@ -150,7 +150,7 @@ async fn limits(db: &Db) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_of_a_job_is_that_of_each_of_its_runs_which_a_call_overrides() {
+async fn job_deadline_applies_to_each_run_unless_call_overrides_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let by_name = runledger::AnyCall::by_name("has_an_hour", &serde_json::json!({}));
     enqueue_all([by_name, has_an_hour().delay(LONG).into()], &db).await.unwrap();
@@ -164,7 +164,7 @@ async fn the_deadline_of_a_job_is_that_of_each_of_its_runs_which_a_call_override
 }
 
 #[tokio::test]
-async fn another_deadline_of_the_job_does_not_turn_a_repeated_key_into_a_conflict() {
+async fn changed_job_deadline_does_not_make_repeated_key_conflict() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let keyed = || has_an_hour().idempotency_key("once");
     let first = keyed().enqueue(&db).await.unwrap();
@@ -178,7 +178,7 @@ async fn another_deadline_of_the_job_does_not_turn_a_repeated_key_into_a_conflic
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_ended_in_time_is_left_as_it_is_with_what_it_has_started() {
+async fn passed_deadline_leaves_completed_run_and_its_child_unchanged() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![starts_one, child_that_sleeps]).await;
     let handle = starts_one().deadline(LONG).enqueue(&db).await.unwrap();
@@ -212,7 +212,7 @@ async fn has_a_step_with_a_deadline(wf: &Wf, hangs: bool) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_whose_deadline_is_over_fails_with_its_last_failure_as_the_cause() {
+async fn step_past_deadline_fails_with_last_failure_as_cause() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![has_a_step_with_a_deadline]).await;
     for (hangs, cause) in [(true, "did not end within its timeout"), (false, "no answer")] {
@@ -234,7 +234,7 @@ async fn fails_until_its_deadline(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_of_a_step_counts_from_its_first_failed_try_in_a_later_attempt_too() {
+async fn step_deadline_counts_from_first_failed_attempt_across_suspension() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![fails_until_its_deadline]).await;
     let handle = fails_until_its_deadline().enqueue(&db).await.unwrap();
@@ -265,7 +265,7 @@ async fn limits_what_is_not_tried(wf: &Wf) -> Result<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_of_what_is_not_tried_is_refused_with_what_to_write_instead() {
+async fn limit_on_step_without_attempts_is_refused_with_alternative() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![limits_what_is_not_tried, never_ends]).await;
     let run = limits_what_is_not_tried().enqueue(&db).await.unwrap();
@@ -280,7 +280,7 @@ async fn a_limit_of_what_is_not_tried_is_refused_with_what_to_write_instead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadlines_without_a_run_keep_no_other_from_being_carried_out() {
+async fn deadlines_without_run_do_not_block_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = never_ends().delay(LONG).deadline(LONG).enqueue(&db).await.unwrap();
     let of_nobody = "insert into runledger.deadline (run_id, deadline_at) select gen_random_uuid(), now() - interval '1 day' from generate_series(1, 120)";

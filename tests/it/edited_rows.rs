@@ -26,7 +26,7 @@ async fn edited_waits(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn null_among_the_parameters_of_an_edge_is_a_finding_of_its_node() {
+async fn null_edge_parameter_is_verification_finding_of_its_node() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("edited");
     let source = graph.call(edited_source());
@@ -40,7 +40,7 @@ async fn null_among_the_parameters_of_an_edge_is_a_finding_of_its_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn null_among_the_awaited_signals_of_a_run_does_not_hide_runs() {
+async fn malformed_awaited_signals_do_not_hide_runs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![edited_waits]).await;
     let (run, other) =
@@ -61,7 +61,7 @@ async fn null_among_the_awaited_signals_of_a_run_does_not_hide_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_count_runs_with_infinite_instants() {
+async fn metrics_count_runs_with_infinite_timestamps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![edited_source]).await;
     soon(edited_source().enqueue(&db).await.unwrap().result()).await.unwrap();
@@ -86,7 +86,7 @@ async fn metrics_count_runs_with_infinite_instants() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_with_arrays_of_two_dimensions_does_not_hide_workers() {
+async fn worker_row_with_two_dimensional_arrays_does_not_hide_workers() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![edited_source]).await;
     let other = runledger_tests::rows::worker(&db, jobs![edited_target]).await;

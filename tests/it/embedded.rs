@@ -3,7 +3,7 @@
 use runledger_tests::Fixture;
 
 #[tokio::test]
-async fn a_table_that_the_application_names_without_a_schema_is_not_made_in_ours() {
+async fn unqualified_application_table_is_created_in_public_schema() {
     let fixture = Fixture::new().await;
     sqlx::raw_sql("create table account (id bigint)").execute(fixture.db.pool()).await.unwrap();
     let schema: String = sqlx::query_scalar("select schemaname from pg_tables where tablename = 'account'")

@@ -33,7 +33,7 @@ async fn n_runs(db: &Db) -> i64 {
 }
 
 #[tokio::test]
-async fn an_unkeyed_submission_always_creates_a_new_run_with_a_client_made_uuid_v7() {
+async fn unkeyed_enqueue_always_creates_new_run_with_uuid_v7() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = greet().enqueue(&db).await.unwrap();
     let two = greet().enqueue(&db).await.unwrap();
@@ -44,7 +44,7 @@ async fn an_unkeyed_submission_always_creates_a_new_run_with_a_client_made_uuid_
 }
 
 #[tokio::test]
-async fn a_retry_after_an_ambiguous_commit_is_a_no_op_and_the_run_is_still_told_as_new() {
+async fn enqueue_retried_after_ambiguous_commit_creates_one_run_reported_created() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let far = Db::connect_with(proxy.url().parse().unwrap(), 2).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_retry_after_an_ambiguous_commit_is_a_no_op_and_the_run_is_still_told_
 }
 
 #[tokio::test]
-async fn a_retry_after_an_ambiguous_commit_on_a_pool_of_the_application_is_a_no_op() {
+async fn retry_after_ambiguous_commit_on_application_pool_is_no_op() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let pool = PgPoolOptions::new().max_connections(2).connect(proxy.url()).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_retry_after_an_ambiguous_commit_on_a_pool_of_the_application_is_a_no_
 }
 
 #[tokio::test]
-async fn a_submission_whose_connection_is_cut_before_it_is_carried_out_once() {
+async fn enqueue_after_connection_cut_creates_one_run() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let far = Db::connect_with(proxy.url().parse().unwrap(), 2).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_submission_whose_connection_is_cut_before_it_is_carried_out_once() {
 }
 
 #[tokio::test]
-async fn enqueues_that_meet_share_a_commit_and_none_waits_to_be_joined() {
+async fn concurrent_enqueues_take_at_most_two_statements() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let far = Db::connect_with(proxy.url().parse().unwrap(), 2).await.unwrap();
@@ -94,7 +94,7 @@ async fn enqueues_that_meet_share_a_commit_and_none_waits_to_be_joined() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_steady_stream_of_enqueues_leaves_the_only_connection_to_others_too() {
+async fn steady_enqueue_stream_does_not_starve_single_connection_pool() {
     let Fixture { db: _db, database } = Fixture::new().await;
     let own = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
     let stream = tokio::spawn({
@@ -113,7 +113,7 @@ async fn a_steady_stream_of_enqueues_leaves_the_only_connection_to_others_too() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_enqueue_that_is_dropped_takes_no_other_with_it() {
+async fn dropped_enqueue_does_not_fail_concurrent_enqueues() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for round in 0..40 {
         let others = futures::future::join_all((0..4).map(|_| greet().enqueue(&db)));
@@ -124,7 +124,7 @@ async fn an_enqueue_that_is_dropped_takes_no_other_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_enqueue_that_waits_for_another_transactions_key_holds_up_no_other() {
+async fn enqueue_waiting_for_key_does_not_block_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut tx = db.begin().await.unwrap();
     greet().idempotency_key("slow").enqueue(&mut tx).await.unwrap();
@@ -141,7 +141,7 @@ async fn an_enqueue_that_waits_for_another_transactions_key_holds_up_no_other() 
 }
 
 #[tokio::test]
-async fn a_callers_transaction_that_rolls_back_leaves_nothing() {
+async fn caller_transaction_rollback_leaves_no_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut tx = db.begin().await.unwrap();
     greet().enqueue(&mut tx).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_callers_transaction_that_rolls_back_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_callers_transaction_that_commits_leaves_the_run() {
+async fn caller_transaction_commit_creates_run() {
     let Fixture { db, database } = Fixture::new().await;
     let pool = database.pool(1).await.unwrap();
     let mut tx = pool.begin().await.unwrap();
@@ -164,7 +164,7 @@ async fn a_callers_transaction_that_commits_leaves_the_run() {
 }
 
 #[tokio::test]
-async fn an_isolation_level_that_would_make_the_answer_wrong_is_refused_before_any_write() {
+async fn keyed_enqueue_above_read_committed_is_refused_without_write() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (statement, name) in [
         ("set transaction isolation level repeatable read", "repeatable read"),
@@ -182,7 +182,7 @@ async fn an_isolation_level_that_would_make_the_answer_wrong_is_refused_before_a
 }
 
 #[tokio::test]
-async fn an_unkeyed_submission_works_at_every_isolation_level() {
+async fn unkeyed_enqueue_works_in_serializable_transaction() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut tx = db.begin().await.unwrap();
     sqlx::query("set transaction isolation level serializable").execute(&mut *tx).await.unwrap();
@@ -192,7 +192,7 @@ async fn an_unkeyed_submission_works_at_every_isolation_level() {
 }
 
 #[tokio::test]
-async fn a_conflict_in_a_batch_takes_the_batch_back_and_leaves_the_callers_transaction_usable() {
+async fn batch_conflict_rolls_back_batch_and_leaves_caller_transaction_usable() {
     let Fixture { db, database: _database } = Fixture::new().await;
     greet().idempotency_key("k").enqueue(&db).await.unwrap();
     let mut tx = db.begin().await.unwrap();
@@ -222,7 +222,7 @@ async fn forget_a_transaction(pool: &PgPool, round: usize) {
 }
 
 #[tokio::test]
-async fn a_begin_dropped_in_flight_on_our_pool_loses_no_acknowledged_write() {
+async fn begin_dropped_in_flight_loses_no_acknowledged_write() {
     let Fixture { db, database } = Fixture::new().await;
     let small = Db::connect_with((*db.pool().connect_options()).clone(), 1).await.unwrap();
     sqlx::query("create table written (n bigint)").execute(db.pool()).await.unwrap();
@@ -237,7 +237,7 @@ async fn a_begin_dropped_in_flight_on_our_pool_loses_no_acknowledged_write() {
 }
 
 #[tokio::test]
-async fn a_begin_dropped_in_flight_loses_no_acknowledged_submission() {
+async fn begin_dropped_in_flight_loses_no_acknowledged_enqueue() {
     let Fixture { db, database } = Fixture::new().await;
     let ours = Db::connect_with((*db.pool().connect_options()).clone(), 1).await.unwrap();
     let theirs = database.pool(1).await.unwrap();
@@ -253,7 +253,7 @@ async fn a_begin_dropped_in_flight_loses_no_acknowledged_submission() {
 }
 
 #[tokio::test]
-async fn a_submission_needs_only_a_connection() {
+async fn enqueue_works_on_bare_connection_without_workers() {
     let Fixture { db, database } = Fixture::new().await;
     let mut connection = database.connect().await.unwrap();
     let run = greet().enqueue(&mut connection).await.unwrap();
@@ -263,7 +263,7 @@ async fn a_submission_needs_only_a_connection() {
 }
 
 #[tokio::test]
-async fn a_batch_returns_ids_in_input_order_and_keeps_each_items_own_options() {
+async fn batch_returns_ids_in_input_order_and_preserves_item_options() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let calls = (0..50_i16).map(|n| {
         let call = greet().priority(n).queue(format!("q{n}")).tenant(format!("t{n}"));
@@ -280,7 +280,7 @@ async fn a_batch_returns_ids_in_input_order_and_keeps_each_items_own_options() {
 }
 
 #[tokio::test]
-async fn an_empty_batch_is_a_no_op() {
+async fn empty_batch_is_no_op() {
     let Fixture { db, database: _database } = Fixture::new().await;
     assert_eq!(enqueue_all(Vec::<AnyCall>::new(), &db).await.unwrap(), []);
     let mut tx = db.begin().await.unwrap();
@@ -290,7 +290,7 @@ async fn an_empty_batch_is_a_no_op() {
 }
 
 #[tokio::test]
-async fn an_unknown_job_name_is_refused_with_the_nearest_known_one() {
+async fn unknown_job_name_is_refused_with_nearest_known_name() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let calls = [AnyCall::by_name("enqueue_greet", &json!({"name": "ada"})), misspelt()];
     let refused = enqueue_all(calls, &db).await.unwrap_err();
@@ -304,7 +304,7 @@ fn misspelt() -> AnyCall {
 }
 
 #[tokio::test]
-async fn a_job_name_that_only_a_living_worker_knows_is_accepted() {
+async fn job_name_known_only_to_live_worker_is_accepted() {
     let Fixture { db, database: _database } = Fixture::new().await;
     sqlx::query(
         "insert into runledger.worker (name, version, session_name, jobs, queues)
@@ -317,7 +317,7 @@ async fn a_job_name_that_only_a_living_worker_knows_is_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_by_name_runs_like_a_typed_one() {
+async fn call_by_name_runs_like_typed_call() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let call = AnyCall::by_name("enqueue_greet", &json!({"name": "ada"}));
     let run = enqueue_all([call], &db).await.unwrap()[0].run_id;
@@ -328,7 +328,7 @@ async fn a_call_by_name_runs_like_a_typed_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_job_no_living_worker_knows_is_left_waiting_and_shown_as_such() {
+async fn run_without_serving_worker_stays_queued_and_is_reported_unserved() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let waits = enqueue_nobody_serves().enqueue(&db).await.unwrap();
     let worker = App::new(db.clone())

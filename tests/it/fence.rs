@@ -242,49 +242,49 @@ async fn expect_refusal<J: Job>(call: impl Fn() -> Call<J>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_completion_of_an_old_attempt_is_refused_and_changes_nothing() {
+async fn stale_attempt_cannot_complete_run() {
     expect_refusal(fence_completes).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_failure_of_an_old_attempt_is_refused_and_changes_nothing() {
+async fn stale_attempt_cannot_fail_run() {
     expect_refusal(fence_fails).await;
     expect_refusal(fence_fails_for_good).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_checkpoint_of_an_old_attempt_is_refused_and_its_future_is_dropped() {
+async fn stale_attempt_cannot_record_step_and_is_dropped() {
     expect_refusal(fence_records_a_step).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_failed_try_of_a_step_of_an_old_attempt_is_refused_and_its_future_is_dropped() {
+async fn stale_attempt_cannot_record_step_failure_and_is_dropped() {
     expect_refusal(fence_fails_a_step).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_child_that_an_old_attempt_starts_is_refused_and_its_future_is_dropped() {
+async fn stale_attempt_cannot_start_child_and_is_dropped() {
     expect_refusal(fence_starts_a_child).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_suspension_of_an_old_attempt_is_refused_and_its_future_is_dropped() {
+async fn stale_attempt_cannot_suspend_and_is_dropped() {
     expect_refusal(fence_waits_for_a_child).await;
     expect_refusal(fence_sleeps).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commit_of_an_old_attempts_transactional_step_is_refused_with_its_writes_and_submissions() {
+async fn stale_attempt_cannot_commit_transactional_step_or_its_enqueues() {
     expect_refusal(fence_writes_in_a_step).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commit_of_an_old_attempts_transactional_job_is_refused_with_its_writes_and_submissions() {
+async fn stale_attempt_cannot_commit_transactional_job_or_its_enqueues() {
     expect_refusal(fence_writes).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_future_of_an_old_attempt_is_dropped_even_if_it_writes_nothing_more() {
+async fn stale_attempt_is_dropped_even_if_it_writes_nothing() {
     let scene = Scene::new(fence_never_ends(), Timings::FAST).await;
     scene.gate.door.add_permits(1);
     scene.give_the_run_to(Other::Next).await;
@@ -295,7 +295,7 @@ async fn the_future_of_an_old_attempt_is_dropped_even_if_it_writes_nothing_more(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_was_declared_dead_drops_its_attempts_and_another_attempt_completes_the_run() {
+async fn worker_declared_dead_drops_attempt_and_new_attempt_completes_run() {
     let scene = Scene::new(fence_counts_entries(), Timings::FAST).await;
     let worker = scene.worker.unwrap();
     let buried = worker.id();

@@ -20,7 +20,7 @@ async fn beats() -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn heartbeat_behind_a_table_lock_occupies_one_backend_and_goes_on_afterwards() {
+async fn heartbeat_behind_table_lock_occupies_one_backend_and_worker_survives() {
     let Fixture { db, database } = Fixture::new().await;
     let worker = worker(&db, jobs![beats]).await;
     let number = worker.id();
@@ -47,7 +47,7 @@ async fn heartbeat_behind_a_table_lock_occupies_one_backend_and_goes_on_afterwar
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_whose_heartbeats_take_longer_than_their_period_lives() {
+async fn worker_survives_heartbeats_slower_than_their_interval() {
     let Fixture { db, database } = Fixture::new().await;
     let mut connection = database.connect().await.unwrap();
     // The interval is 0.5 s (`Timings::FAST`). After 1.2 s of silence a worker is suspect.
@@ -72,7 +72,7 @@ async fn worker_whose_heartbeats_take_longer_than_their_period_lives() {
 /// The table was never analysed. Without the engine's settings, the planner expects that a third of
 /// the waits is due, and reads the whole table.
 #[tokio::test(flavor = "multi_thread")]
-async fn heartbeat_probes_the_index_of_waits() {
+async fn heartbeat_probes_wake_index_of_waiting_runs() {
     let Fixture { db, .. } = Fixture::new().await;
     let later = "insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
                  select gen_random_uuid(), 'waiting', '{}', '{}', '{}', now() + interval '1 day', 0, 0, 0, now()
@@ -119,7 +119,7 @@ async fn lines_until(log: &mut Log, text: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outage_is_logged_once_a_loop_then_counted_and_its_end_is_logged() {
+async fn repeated_outage_errors_are_suppressed_and_recovery_is_logged() {
     let fixture = Fixture::new().await;
     let proxy = Proxy::start(fixture.database.url()).await.unwrap();
     let (_process, mut log) = worker_process(proxy.url());
@@ -136,7 +136,7 @@ async fn outage_is_logged_once_a_loop_then_counted_and_its_end_is_logged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_that_its_database_does_not_let_in_waits_with_what_it_has_to_write() {
+async fn worker_refused_by_database_waits_with_pending_writes() {
     let fixture = Fixture::new().await;
     let run = takes_a_while(3_000).enqueue(&fixture.db).await.unwrap();
     let options: PgConnectOptions = fixture.database.url().parse().unwrap();

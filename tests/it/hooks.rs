@@ -34,7 +34,7 @@ async fn hooked(db: &Db, then: fn()) -> (Worker, Arc<Mutex<Vec<FailedRun>>>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runs_failure_hook_sees_input_reason_and_last_progress() {
+async fn failure_hook_receives_input_failure_and_last_progress() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (worker, told) = hooked(&db, || ()).await;
     let fine = ships(0).enqueue(&db).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_runs_failure_hook_sees_input_reason_and_last_progress() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_panic_of_a_failure_hook_changes_nothing_durable() {
+async fn panicking_failure_hook_changes_no_outcome() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (worker, told) = hooked(&db, || panic!("in the hook")).await;
     for order in 1..=8 {
@@ -70,7 +70,7 @@ async fn the_panic_of_a_failure_hook_changes_nothing_durable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_hook_that_hangs_changes_nothing_durable_and_keeps_no_worker_from_its_end() {
+async fn hanging_failure_hook_changes_no_outcome_and_lets_worker_stop() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![ships]).timings(Timings::FAST).drain(Duration::from_millis(10));
     let worker = app.on_failure(|_| std::future::pending()).start().await.unwrap();

@@ -54,7 +54,7 @@ async fn difference<J: Job>(call: Call<J>, db: &Db) -> String {
 }
 
 #[tokio::test]
-async fn a_keyed_submission_repeated_with_an_equal_request_returns_the_same_run_and_says_existing() {
+async fn repeated_keyed_enqueue_returns_existing_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = ship().enqueue(&db).await.unwrap();
     let again = ship().enqueue(&db).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_keyed_submission_repeated_with_an_equal_request_returns_the_same_run_
 }
 
 #[tokio::test]
-async fn a_key_repeated_within_a_batch_is_one_run_of_which_only_the_first_is_new() {
+async fn key_repeated_within_batch_creates_one_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = enqueue_all([ship(), ship().idempotency_key("other"), ship()], &db).await.unwrap();
     assert_eq!(runs[0].run_id, runs[2].run_id);
@@ -77,7 +77,7 @@ async fn a_key_repeated_within_a_batch_is_one_run_of_which_only_the_first_is_new
 }
 
 #[tokio::test]
-async fn the_same_key_with_any_changed_part_is_a_conflict_that_writes_nothing_and_names_the_difference() {
+async fn keyed_conflict_names_changed_part_and_writes_nothing() {
     let Fixture { db, database: _database } = Fixture::new().await;
     ship().enqueue(&db).await.unwrap();
     let before = rows(&db).await;
@@ -96,7 +96,7 @@ async fn the_same_key_with_any_changed_part_is_a_conflict_that_writes_nothing_an
 }
 
 #[tokio::test]
-async fn an_equal_request_with_every_option_is_no_conflict() {
+async fn equal_request_with_every_option_does_not_conflict() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let full = || {
         let (one, two) = (Duration::from_secs(1), Duration::from_secs(2));
@@ -110,7 +110,7 @@ async fn an_equal_request_with_every_option_is_no_conflict() {
 }
 
 #[tokio::test]
-async fn a_conflict_names_the_job_the_key_and_the_run_that_has_it() {
+async fn conflict_names_job_key_and_existing_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = ship().enqueue(&db).await.unwrap();
     let conflict = ship().priority(1).enqueue(&db).await.unwrap_err();
@@ -120,7 +120,7 @@ async fn a_conflict_names_the_job_the_key_and_the_run_that_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_keyed_retry_still_matches_after_the_run_ran_retried_and_recorded_steps() {
+async fn repeated_key_matches_run_after_completion_retry_and_recorded_steps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let ran = ship().enqueue(&db).await.unwrap();
     let retried = keyed_fails_once().idempotency_key("k").enqueue(&db).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_keyed_retry_still_matches_after_the_run_ran_retried_and_recorded_step
 }
 
 #[tokio::test]
-async fn a_keyed_retry_still_matches_after_the_run_was_cancelled() {
+async fn repeated_key_matches_cancelled_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = ship().enqueue(&db).await.unwrap();
     first.cancel("not wanted").await.unwrap();
@@ -152,7 +152,7 @@ async fn a_keyed_retry_still_matches_after_the_run_was_cancelled() {
 }
 
 #[tokio::test]
-async fn the_same_key_in_no_tenant_and_in_two_tenants_gives_three_independent_runs() {
+async fn same_key_in_different_tenants_creates_independent_runs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let none = ship().enqueue(&db).await.unwrap();
     let one = ship().tenant("one").enqueue(&db).await.unwrap();
@@ -163,7 +163,7 @@ async fn the_same_key_in_no_tenant_and_in_two_tenants_gives_three_independent_ru
 }
 
 #[tokio::test]
-async fn the_same_key_of_two_jobs_gives_two_runs() {
+async fn same_key_of_two_jobs_creates_two_runs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = ship().enqueue(&db).await.unwrap();
     let two = keyed_fails_once().idempotency_key("k").enqueue(&db).await.unwrap();
@@ -172,7 +172,7 @@ async fn the_same_key_of_two_jobs_gives_two_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_equal_submissions_create_one_row_and_as_many_equal_answers() {
+async fn concurrent_equal_keyed_enqueues_create_and_return_one_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let db8 = Db::connect_with((*db.pool().connect_options()).clone(), 8).await.unwrap();
     for round in 0..10 {
@@ -196,7 +196,7 @@ async fn concurrent_equal_submissions_create_one_row_and_as_many_equal_answers()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_keyed_submission_waits_for_an_open_transaction_with_the_same_key() {
+async fn keyed_enqueue_waits_for_open_transaction_with_same_key() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut tx = db.begin().await.unwrap();
     let first = ship().enqueue(&mut tx).await.unwrap();
@@ -212,7 +212,7 @@ async fn a_keyed_submission_waits_for_an_open_transaction_with_the_same_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn batches_with_the_same_keys_in_another_order_do_not_meet_crosswise() {
+async fn batches_with_same_keys_in_reverse_order_do_not_deadlock() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for round in 0..10 {
         let batch = |keys: Vec<u32>| {
@@ -236,7 +236,7 @@ async fn batch_item(n: u32) -> Result<u32> {
 }
 
 #[tokio::test]
-async fn a_keyed_enqueue_on_a_pool_works_whatever_the_default_isolation_of_the_role() {
+async fn keyed_enqueue_on_pool_works_at_any_default_isolation_level() {
     let Fixture { db, database } = Fixture::new().await;
     for level in ["repeatable read", "serializable", "read uncommitted"] {
         let name = database.url().parse::<sqlx::postgres::PgConnectOptions>().unwrap();
@@ -295,7 +295,7 @@ mod renamed {
 }
 
 #[tokio::test]
-async fn a_renamed_job_keeps_its_keys_whichever_of_the_programs_comes_first() {
+async fn renamed_job_shares_idempotency_keys_across_program_versions() {
     use renamed::{first::pay, second::payment, third::payout};
     let Fixture { db, database: _database } = Fixture::new().await;
     for (key, order) in [("old first", [0, 1, 2]), ("new first", [2, 1, 0]), ("in between first", [1, 0, 2])]
@@ -324,7 +324,7 @@ async fn keyed_moved(x: u64) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn a_call_by_any_name_of_a_job_that_the_program_has_meets_the_same_key() {
+async fn call_by_any_job_alias_matches_same_key() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let typed = keyed_moved(1).idempotency_key("k").enqueue(&db).await.unwrap();
     let input = std::collections::HashMap::from([("x", 1)]);

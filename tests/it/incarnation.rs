@@ -15,7 +15,7 @@ async fn incarnation(connection: &mut PgConnection) -> Option<String> {
 }
 
 #[tokio::test]
-async fn two_workers_that_are_the_first_after_a_crash_of_the_server_see_one_incarnation() {
+async fn concurrent_first_workers_after_server_crash_see_one_incarnation() {
     let fixture = Fixture::new().await;
     let [mut one, mut other] =
         [fixture.database.connect().await.unwrap(), fixture.database.connect().await.unwrap()];
@@ -33,7 +33,7 @@ async fn two_workers_that_are_the_first_after_a_crash_of_the_server_see_one_inca
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_has_just_started_takes_nobody_for_dead_who_was_silent_during_an_outage() {
+async fn new_worker_waits_full_lease_before_declaring_silent_worker_dead() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let silent = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
@@ -51,7 +51,7 @@ async fn a_worker_that_has_just_started_takes_nobody_for_dead_who_was_silent_dur
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_died_before_the_clock_jumped_back_is_found_though_its_heartbeat_lies_in_the_future() {
+async fn dead_worker_with_far_future_heartbeat_is_detected() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let future = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
@@ -64,7 +64,7 @@ async fn a_worker_that_died_before_the_clock_jumped_back_is_found_though_its_hea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_heartbeat_that_lies_a_moment_in_the_future_is_left_alone() {
+async fn slightly_future_heartbeat_is_left_unchanged() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let soon = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at)
@@ -77,7 +77,7 @@ async fn a_heartbeat_that_lies_a_moment_in_the_future_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_registration_a_failover_has_lost_takes_a_new_number() {
+async fn worker_with_registration_lost_in_failover_takes_new_id() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let first = worker(db, jobs![incarnation_idle]).await;
@@ -88,7 +88,7 @@ async fn a_worker_whose_registration_a_failover_has_lost_takes_a_new_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_lock_another_session_has_takes_another_number() {
+async fn worker_takes_another_id_when_another_session_holds_its_lock() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     // The lock has 31 bits of the worker's number. Those bits of the first number are 7.
@@ -105,7 +105,7 @@ async fn a_worker_whose_lock_another_session_has_takes_another_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_numbered_by_a_counter_which_a_failover_would_set_back() {
+async fn schema_has_no_sequences_and_worker_ids_stay_distinct() {
     let fixture = Fixture::new().await;
     let counters = "select count(*) from pg_class join pg_namespace on pg_namespace.oid = relnamespace
                     where relkind = 'S' and nspname = 'runledger'";

@@ -96,7 +96,7 @@ async fn limits_slow_step(wf: &Wf) -> Result<()> {
 
 /// Runs on one thread, because the subscriber is bound to the thread.
 #[tokio::test]
-async fn body_that_rests_too_long_names_the_setting_and_runs_at_most_twice_an_attempt() {
+async fn idle_transaction_names_setting_and_repeats_body_at_most_once() {
     let heard = Heard::default();
     let _hearing = heard.listen();
     let fixture = Fixture::new().await;
@@ -123,7 +123,7 @@ async fn limits_statement(statement: String, #[inject] tx: &mut Tx) -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statement_that_meets_a_limit_names_the_setting() {
+async fn statement_exceeding_limit_names_setting() {
     let fixture = Fixture::new().await;
     execute(&fixture.db, "create table held (n integer); insert into held values (1)").await;
     let own = limited(&fixture, [("statement_timeout", "2s"), ("lock_timeout", "300ms")]).await;
@@ -159,7 +159,7 @@ async fn limits_workflow(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_works_under_the_limits_of_its_database() {
+async fn worker_works_under_short_database_timeouts() {
     let fixture = Fixture::new().await;
     let mut limits = vec![
         ("statement_timeout", "1s"),
@@ -199,7 +199,7 @@ async fn limits_meddles_in_a_step(wf: &Wf, first: String) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn body_that_keeps_its_record_from_being_written_fails_for_good_and_says_how() {
+async fn body_blocking_engine_write_fails_terminally_and_names_cause() {
     let fixture = Fixture::new().await;
     let name: String = scalar(&fixture.db, "select current_database()::text").await;
     let role = format!("{name}_reader");
@@ -228,7 +228,7 @@ async fn body_that_keeps_its_record_from_being_written_fails_for_good_and_says_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limit_that_a_commit_reaches_is_named() {
+async fn lock_timeout_reached_at_commit_is_named() {
     let fixture = Fixture::new().await;
     let tables = "create table parent (id integer primary key); insert into parent values (1);
         create table child (id integer references parent deferrable initially deferred)";
@@ -245,7 +245,7 @@ async fn limit_that_a_commit_reaches_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transaction_limit_that_a_commit_reaches_is_named() {
+async fn transaction_timeout_reached_at_commit_is_named() {
     let fixture = Fixture::new().await;
     let version: i32 = scalar(&fixture.db, "select current_setting('server_version_num')::integer").await;
     let slow = "create table slow (n integer);
@@ -266,7 +266,7 @@ async fn transaction_limit_that_a_commit_reaches_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statement_that_a_person_cancels_names_no_limit() {
+async fn statement_cancelled_by_person_names_no_limit() {
     let fixture = Fixture::new().await;
     let own = limited(&fixture, [("statement_timeout", "2s")]).await;
     let worker = worker(&own, jobs![limits_statement]).await;
@@ -282,7 +282,7 @@ async fn statement_that_a_person_cancels_names_no_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limit_that_this_server_did_not_reach_is_not_named() {
+async fn limit_not_reached_by_this_server_is_not_named() {
     let fixture = Fixture::new().await;
     execute(&fixture.db, "create table held (n integer); insert into held values (1)").await;
     let own = limited(&fixture, [("lock_timeout", "300ms"), ("statement_timeout", "300ms")]).await;
@@ -318,7 +318,7 @@ async fn limits_meets_a_foreign_standby(#[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn body_is_not_blamed_for_a_foreign_server_that_is_read_only() {
+async fn body_is_not_blamed_for_read_only_foreign_server() {
     let Fixture { db, .. } = Fixture::new().await;
     let worker = worker(&db, jobs![limits_meets_a_foreign_standby]).await;
     let run = limits_meets_a_foreign_standby().enqueue(&db).await.unwrap();
@@ -358,7 +358,7 @@ fn by_tcp(url: &str) -> String {
 /// commit. The body is not at fault.
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn body_whose_process_stands_still_before_the_commit_runs_again() {
+async fn body_runs_again_after_process_stalls_before_commit() {
     let Fixture { db, database } = Fixture::new().await;
     let own = Db::connect_with(by_tcp(database.url()).parse().unwrap(), 16).await.unwrap();
     let worker = App::new(own).with(jobs![limits_writes, limits_blocks]).start().await.unwrap();
@@ -380,7 +380,7 @@ async fn limits_ends() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_of_an_operator_do_not_apply_to_what_the_engine_writes() {
+async fn operator_limits_do_not_apply_to_engine_writes() {
     let fixture = Fixture::new().await;
     let version: i32 = scalar(&fixture.db, "select current_setting('server_version_num')::integer").await;
     let slow = "create function wait() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return null; end $$;

@@ -17,7 +17,7 @@ async fn doubles(n: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_completed_run_can_be_run_again_as_a_new_linked_run() {
+async fn completed_run_can_be_rerun_as_new_linked_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let call = doubles(4).idempotency_key("four").tenant("acme").priority(3).queue("other").max_attempts(2);
     let handle = call.enqueue(&db).await.unwrap();
@@ -51,7 +51,7 @@ async fn counts_its_steps(wf: &Wf) -> Result<Vec<u32>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_can_be_forked_from_any_of_its_recorded_steps() {
+async fn workflow_can_be_forked_from_any_recorded_step() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![counts_its_steps]).await;
     let handle = counts_its_steps().enqueue(&db).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_workflow_can_be_forked_from_any_of_its_recorded_steps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_from_a_step_that_is_not_recorded_names_one_that_is_near() {
+async fn fork_from_unrecorded_step_is_refused_with_suggestion() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = counts_quietly().enqueue(&db).await.unwrap();
     let none = handle.fork("reserve").await.unwrap_err().to_string();
@@ -108,7 +108,7 @@ async fn fails_until_repaired(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_run_can_be_revived_under_the_state_it_was_shown_in_once() {
+async fn revive_of_failed_run_checks_expected_state_and_happens_once() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![fails_until_repaired]).await;
     let handle = fails_until_repaired().max_attempts(1).enqueue(&db).await.unwrap();
@@ -147,7 +147,7 @@ async fn parent_of_one_that_fails(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_its_parent_has_failed_with_is_revived_with_it() {
+async fn failed_child_is_revived_with_its_parent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![parent_of_one_that_fails, child_that_fails, doubles]).await;
     let handle = parent_of_one_that_fails().max_attempts(1).enqueue(&db).await.unwrap();
@@ -178,7 +178,7 @@ async fn parent_of_one_that_outlives(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_cancelled_run_is_revived_only_when_it_is_quiet() {
+async fn cancelled_run_is_revived_only_after_descendants_stop() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![parent_of_one_that_outlives, outlives_its_cancel]).await;
     let handle = parent_of_one_that_outlives().enqueue(&db).await.unwrap();
@@ -212,7 +212,7 @@ async fn waits_for_a_late_child(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_that_waits_for_a_child_of_its_origin_goes_on_when_that_ends() {
+async fn fork_waiting_for_child_of_origin_resumes_when_child_completes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_for_a_late_child, late_child]).await;
     let handle = waits_for_a_late_child().enqueue(&db).await.unwrap();
@@ -233,7 +233,7 @@ async fn waits_for_a_sleeper(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_cancelled_run_has_started_is_started_again_when_it_is_revived() {
+async fn revive_of_cancelled_run_revives_its_cancelled_child() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_for_a_sleeper, child_that_sleeps]).await;
     let handle = waits_for_a_sleeper().enqueue(&db).await.unwrap();
@@ -260,7 +260,7 @@ async fn takes_a_signal(wf: &Wf) -> Result<(u32, u32)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_takes_the_signals_that_none_of_its_steps_has_taken() {
+async fn fork_receives_signals_not_consumed_by_its_recorded_steps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![takes_a_signal]).await;
     let handle = takes_a_signal().enqueue(&db).await.unwrap();
@@ -295,7 +295,7 @@ async fn has_branches(wf: &Wf) -> Result<u32> {
 static BRANCHED: AtomicU32 = AtomicU32::new(0);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_in_one_branch_keeps_what_another_did_without_it() {
+async fn fork_in_one_branch_preserves_steps_of_independent_branch() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![has_branches]).await;
     let handle = has_branches().enqueue(&db).await.unwrap();
@@ -319,7 +319,7 @@ async fn asks_on_its_way(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_can_be_forked_from_a_value_that_it_was_given_at_once() {
+async fn run_can_be_forked_from_patch_or_random_value() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![asks_on_its_way, doubles]).await;
     let handle = asks_on_its_way().enqueue(&db).await.unwrap();
@@ -353,7 +353,7 @@ async fn passes_a_signal_on(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_at_a_signal_does_what_rests_on_it_anew_in_other_branches_too() {
+async fn fork_at_signal_repeats_dependent_steps_in_other_branches() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![passes_a_signal_on, passes_on]).await;
     let handle = passes_a_signal_on().enqueue(&db).await.unwrap();

@@ -36,7 +36,7 @@ async fn signals<T>(db: &Db, runs: &[&RunHandle<T>]) -> Transaction<'static, sql
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadlines_are_kept_while_more_locked_runs_than_one_look_takes_are_overdue() {
+async fn scan_full_of_locked_overdue_runs_does_not_block_deadlines() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_for_ping]).await;
     let calls = (0..60).map(|_| waits_for_ping().delay(LONG).deadline(LONG));
@@ -91,7 +91,7 @@ async fn waits_for_children(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn children_end_and_leave_their_slots_while_their_parent_is_locked() {
+async fn children_complete_and_free_slots_while_parent_is_locked() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let jobs = jobs![waits_for_children, ends_when_told, ends_in_a_transaction, ends];
     let app = App::new(db.clone()).with(jobs).timings(Timings::FAST);
@@ -114,7 +114,7 @@ async fn children_end_and_leave_their_slots_while_their_parent_is_locked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_that_waits_for_a_locked_run_leaves_connections_of_its_pool_to_others() {
+async fn worker_waiting_for_locked_run_leaves_pool_connections_free() {
     let Fixture { db, database } = Fixture::new().await;
     let shared = Db::connect_with(database.url().parse().unwrap(), 5).await.unwrap();
     let worker = worker(&shared, jobs![waits_for_one, waits_for_ping]).await;
@@ -140,7 +140,7 @@ async fn waits_for_one(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orphan_ends_while_its_parent_is_locked() {
+async fn orphan_is_cancelled_while_its_parent_is_locked() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = worker(&db, jobs![waits_for_one]).await;
     let parent = waits_for_one().enqueue(&db).await.unwrap();
@@ -171,7 +171,7 @@ async fn waits_for_one_in_time(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadline_of_a_child_is_kept_while_its_parent_is_locked() {
+async fn child_deadline_applies_while_parent_is_locked() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_for_one_in_time, waits_for_ping]).await;
     let parent = waits_for_one_in_time().enqueue(&db).await.unwrap();
@@ -196,7 +196,7 @@ async fn asks(db: &Db, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancels_and_pauses_that_are_left_pass_a_locked_run() {
+async fn leftover_cancels_and_pauses_proceed_past_locked_runs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (what, wanted) in [("cancel", RunState::Cancelled), ("pause", RunState::Paused)] {
         // More runs than one page.
@@ -225,7 +225,7 @@ async fn starts_two(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_below_an_ended_run_is_cancelled_beside_a_locked_one() {
+async fn child_of_cancelled_run_is_cancelled_beside_locked_sibling() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = worker(&db, jobs![starts_two]).await;
     let above = starts_two().enqueue(&db).await.unwrap();
@@ -256,7 +256,7 @@ async fn what_is_below_an_ended_run_is_cancelled_beside_a_locked_one() {
 const REQUESTS: &str = "select count(*) from runledger.cancel";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_below() {
+async fn cancel_request_survives_for_descendants_when_run_ends_during_cleanup() {
     let Fixture { db, database } = Fixture::new().await;
     let first = worker(&db, jobs![starts_two]).await;
     let above = starts_two().enqueue(&db).await.unwrap();
@@ -315,7 +315,7 @@ async fn waits_after_a_step(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_that_come_to_wait_leave_their_slots_while_they_are_locked() {
+async fn suspending_runs_free_slots_while_locked() {
     let Fixture { db, database } = Fixture::new().await;
     let few = Db::connect_with(database.url().parse().unwrap(), 5).await.unwrap();
     let app = App::new(few).with(jobs![waits_after_a_step, goes_on_when_told, ends]).timings(Timings::FAST);
@@ -358,7 +358,7 @@ async fn parked_while_locked(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locked_run_goes_on_though_the_worker_that_parked_it_has_stopped() {
+async fn locked_run_resumes_after_suspending_worker_has_stopped() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = worker(&db, jobs![parked_while_locked, parks_when_told]).await;
     let run = parked_while_locked().enqueue(&db).await.unwrap();
@@ -378,7 +378,7 @@ async fn locked_run_goes_on_though_the_worker_that_parked_it_has_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn call_that_waits_for_a_locked_run_says_so() {
+async fn client_call_blocked_by_locked_run_fails_naming_lock() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = waits_for_ping().delay(HOUR).enqueue(&db).await.unwrap();
     let tx = signals(&db, &[&run]).await;
@@ -413,7 +413,7 @@ async fn has_one_that_counts(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_was_locked_when_what_is_above_it_was_cancelled_goes_on_no_more() {
+async fn child_locked_during_parent_cancel_does_not_resume() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let jobs = jobs![has_one_that_counts, counts_after_ping, counts];
     let worker = App::new(db.clone()).with(jobs).start().await.unwrap();
@@ -432,7 +432,7 @@ async fn run_that_was_locked_when_what_is_above_it_was_cancelled_goes_on_no_more
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_of_a_child_does_not_wait_for_its_locked_parent() {
+async fn child_cancel_does_not_wait_for_locked_parent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_for_one, waits_for_ping]).await;
     let parent = waits_for_one().enqueue(&db).await.unwrap();
@@ -449,7 +449,7 @@ async fn cancel_of_a_child_does_not_wait_for_its_locked_parent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locked_runs_below_one_cancelled_run_do_not_hide_what_is_below_another() {
+async fn locked_descendants_of_one_cancelled_run_do_not_block_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let above = [waits_for_ping(), waits_for_ping()].map(|call| call.delay(HOUR));
     let above: Vec<Uuid> = enqueue_all(above, &db).await.unwrap().into_iter().map(|run| run.run_id).collect();

@@ -113,7 +113,7 @@ fn said(lines: &[LogLine]) -> Vec<(&str, &str, &str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_body_logs_is_kept_by_run_and_attempt_with_its_fields() {
+async fn body_logs_are_stored_by_run_and_attempt_with_fields() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db).await;
     let [one, other] = [speaks().enqueue(&db).await.unwrap(), speaks().enqueue(&db).await.unwrap()];
@@ -143,7 +143,7 @@ async fn what_a_body_logs_is_kept_by_run_and_attempt_with_its_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_steps_and_transactions_log_is_kept_under_their_keys() {
+async fn step_and_transaction_logs_are_stored_under_step_keys() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db).await;
     let run = talks().enqueue(&db).await.unwrap();
@@ -168,7 +168,7 @@ async fn what_steps_and_transactions_log_is_kept_under_their_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_is_bounded_in_lines_and_each_line_in_length_and_the_body_does_not_wait() {
+async fn log_is_bounded_in_lines_and_length_without_blocking_body() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db).await;
     let run = chatters(30_000).enqueue(&db).await.unwrap();
@@ -194,7 +194,7 @@ async fn a_log_is_bounded_in_lines_and_each_line_in_length_and_the_body_does_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_with_a_nul_and_a_value_that_logs_while_it_is_shown_hold_up_nothing() {
+async fn nul_in_target_is_replaced_and_reentrant_logging_is_harmless() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db).await;
     let run = says_odd_things().enqueue(&db).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_target_with_a_nul_and_a_value_that_logs_while_it_is_shown_hold_up_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_log_the_database_cannot_extend_holds_up_no_other() {
+async fn run_with_unwritable_log_does_not_block_other_logs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let refused = speaks().enqueue(&db).await.unwrap();
     let last =
@@ -225,7 +225,7 @@ async fn run_whose_log_the_database_cannot_extend_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_of_a_run_that_is_not_there_is_empty() {
+async fn log_of_unknown_run_is_empty() {
     let Fixture { db, database: _database } = Fixture::new().await;
     assert_eq!(db.run(Uuid::nil()).logs(1).await.unwrap().len(), 0);
 }

@@ -35,7 +35,7 @@ async fn bury(fixture: &Fixture, job: &str) -> PgConnection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looks_alone_meet_what_is_dead_and_once_they_are_slow_they_go_on_beside_the_claims() {
+async fn only_scans_read_dead_rows_and_slow_scans_run_separately() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let pin = bury(&fixture, "looked_for").await;
@@ -69,7 +69,7 @@ async fn looks_alone_meet_what_is_dead_and_once_they_are_slow_they_go_on_beside_
 const APART: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_falls_asleep_looks_no_more_often_than_its_looks_allow() {
+async fn worker_falling_asleep_respects_pause_between_slow_scans() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let proxy = Proxy::start(fixture.database.url()).await.unwrap();

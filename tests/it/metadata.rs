@@ -31,7 +31,7 @@ fn graph() -> Graph<u64> {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_run_is_told_again_and_is_part_of_its_request() {
+async fn run_metadata_is_returned_and_part_of_request() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let call =
         || tells(1).idempotency_key("1").metadata("region", "eu").metadata("order", json!({"lines": [1, 2]}));
@@ -57,7 +57,7 @@ async fn what_is_said_of_a_run_is_told_again_and_is_part_of_its_request() {
 }
 
 #[tokio::test]
-async fn every_option_of_a_graph_is_part_of_its_request() {
+async fn every_graph_option_is_part_of_request() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = graph().enqueue(&db).await.unwrap();
     assert_eq!(db.run(first.id()).info().await.unwrap().metadata["region"], json!("eu"));
@@ -81,7 +81,7 @@ async fn every_option_of_a_graph_is_part_of_its_request() {
 }
 
 #[tokio::test]
-async fn every_option_of_a_node_what_it_needs_and_which_is_the_result_are_part_of_the_request() {
+async fn node_options_dependencies_and_result_are_part_of_request() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let build = |change: usize| {
         let mut graph = Graph::new("nodes");
@@ -128,7 +128,7 @@ async fn every_option_of_a_node_what_it_needs_and_which_is_the_result_are_part_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_continues_works_in_slices_and_what_needs_it_waits_for_the_last() {
+async fn node_continues_as_new_and_dependent_waits_for_last_slice() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![tells, slices]).await;
     let mut graph = Graph::new("sliced");

@@ -33,7 +33,7 @@ fn of<'a>(jobs: &'a [JobMetrics], tenant: &str, job: &str) -> &'a JobMetrics {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_are_counted_by_tenant_job_and_state_and_timed() {
+async fn metrics_count_and_time_runs_by_tenant_job_and_state() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![counts, awaits]).await;
     for tenant in ["acme", "bob"] {

@@ -30,7 +30,7 @@ async fn n_applied(connection: &mut PgConnection) -> usize {
 }
 
 #[tokio::test]
-async fn a_second_migration_changes_nothing() {
+async fn second_migration_changes_nothing() {
     let database = empty().await;
     let mut connection = database.connect().await.unwrap();
     migrate(&mut connection).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_second_migration_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eight_migrators_at_once_all_succeed_and_apply_each_migration_once() {
+async fn concurrent_migrators_all_succeed_and_apply_each_migration_once() {
     let database = empty().await;
     let mut migrators = tokio::task::JoinSet::new();
     let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(8));
@@ -62,7 +62,7 @@ async fn eight_migrators_at_once_all_succeed_and_apply_each_migration_once() {
 }
 
 #[tokio::test]
-async fn an_owner_without_superuser_migrates_and_another_role_is_refused() {
+async fn non_superuser_owner_migrates_and_another_role_is_refused() {
     let database = empty().await;
     let mut admin = database.connect().await.unwrap();
     let name: String = sqlx::query_scalar("select current_database()").fetch_one(&mut admin).await.unwrap();
@@ -96,7 +96,7 @@ async fn drop_roles(admin: &mut PgConnection, name: &str, roles: &[&String]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migrator_that_is_killed_inside_a_migration_leaves_nothing_and_the_next_succeeds() {
+async fn migrator_killed_inside_migration_leaves_nothing_and_next_one_succeeds() {
     let database = empty().await;
     let mut blocker = database.connect().await.unwrap();
     // The migration creates a table of this name too. It therefore waits, midway, for the end of
@@ -121,7 +121,7 @@ async fn a_migrator_that_is_killed_inside_a_migration_leaves_nothing_and_the_nex
 }
 
 #[tokio::test]
-async fn nothing_outside_the_schema_runledger_is_touched() {
+async fn migration_touches_nothing_outside_runledger_schema() {
     let database = empty().await;
     let mut connection = database.connect().await.unwrap();
     let outside = "select count(*) from pg_depend join pg_class on pg_class.oid = objid and classid = 'pg_class'::regclass
@@ -139,7 +139,7 @@ async fn nothing_outside_the_schema_runledger_is_touched() {
 }
 
 #[tokio::test]
-async fn the_applications_own_sqlx_migrations_are_untouched() {
+async fn migration_leaves_application_sqlx_migrations_untouched() {
     let database = empty().await;
     let mut connection = database.connect().await.unwrap();
     execute(
@@ -157,7 +157,7 @@ async fn the_applications_own_sqlx_migrations_are_untouched() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_where_it_breaks_this_program_and_accepted_where_it_does_not() {
+async fn newer_schema_is_refused_only_if_breaking() {
     let Fixture { db: _db, database } = Fixture::new().await;
     let mut connection = database.connect().await.unwrap();
     let newer = "insert into runledger.migration (version, name, checksum, breaking) values (998, 'harmless', 1, false)";
@@ -177,8 +177,7 @@ async fn a_newer_schema_is_refused_where_it_breaks_this_program_and_accepted_whe
 }
 
 #[tokio::test]
-async fn a_program_from_before_a_migration_is_refused_where_one_since_then_breaks_it_and_accepted_otherwise()
-{
+async fn older_program_is_refused_only_after_breaking_migration() {
     let Fixture { db: _db, database } = Fixture::new().await;
     let mut connection = database.connect().await.unwrap();
     let mut released = MIGRATIONS.to_vec();
@@ -202,7 +201,7 @@ async fn a_program_from_before_a_migration_is_refused_where_one_since_then_break
 }
 
 #[tokio::test]
-async fn a_migration_whose_text_has_changed_is_refused() {
+async fn migration_with_changed_text_is_refused() {
     let Fixture { db: _db, database } = Fixture::new().await;
     let mut connection = database.connect().await.unwrap();
     execute(&mut connection, "update runledger.migration set checksum = checksum + 1 where version = 1")
@@ -212,7 +211,7 @@ async fn a_migration_whose_text_has_changed_is_refused() {
 }
 
 #[tokio::test]
-async fn a_failed_migration_leaves_no_lock_behind() {
+async fn failed_migration_leaves_no_lock() {
     let database = empty().await;
     let mut connection = database.connect().await.unwrap();
     // Another program's table with one of our names prevents the migration.
@@ -233,7 +232,7 @@ async fn a_failed_migration_leaves_no_lock_behind() {
 }
 
 #[tokio::test]
-async fn lock_of_the_migrations_that_another_session_holds_is_named() {
+async fn migration_refusal_names_session_holding_lock() {
     let database = empty().await;
     let mut holder = database.connect().await.unwrap();
     let mut connection = database.connect().await.unwrap();
@@ -253,7 +252,7 @@ async fn lock_of_the_migrations_that_another_session_holds_is_named() {
 
 /// After an upgrade of the system's locales, an index in another order misses rows that exist.
 #[tokio::test]
-async fn every_index_orders_text_by_its_bytes() {
+async fn every_text_index_uses_c_collation() {
     let database = empty().await;
     let mut connection = database.connect().await.unwrap();
     migrate(&mut connection).await.unwrap();

@@ -152,7 +152,7 @@ async fn writes(#[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_observer_is_told_how_each_attempt_ends_once_that_is_committed() {
+async fn observer_receives_end_of_each_attempt_after_commit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (worker, recorder) = observed(&db, jobs![ends, writes]).await;
     let [well, badly, at_once, later] = ["well", "badly", "at once", "later"].map(|how| ends(how.to_owned()));
@@ -199,7 +199,7 @@ async fn listens(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_observer_is_told_of_attempts_that_end_without_an_outcome() {
+async fn observer_receives_cancelled_paused_continued_suspended_and_released_attempts() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let recorder = Recorder::new(&db);
     let app = app(&db, jobs![hangs, begins_anew, listens]).drain(Duration::from_millis(1));
@@ -263,7 +263,7 @@ async fn changes(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_observer_is_told_of_what_is_taken_back_and_of_what_is_blocked() {
+async fn observer_receives_compensating_and_blocked_events() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (worker, recorder) = observed(&db, jobs![buys, charges, refunds, changes, ends]).await;
     let fails = buys(false).enqueue(&db).await.unwrap();
@@ -305,7 +305,7 @@ async fn is_taken_away() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_that_has_lost_its_lease_is_told_as_lost_and_the_one_that_has_it_as_completed() {
+async fn stale_attempt_is_reported_superseded_and_current_one_completed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (worker, recorder) = observed(&db, jobs![is_taken_away]).await;
     let run = is_taken_away().enqueue(&db).await.unwrap();
@@ -324,7 +324,7 @@ async fn an_attempt_that_has_lost_its_lease_is_told_as_lost_and_the_one_that_has
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_attempts_of_a_worker_that_is_declared_dead_are_told_as_lost() {
+async fn attempts_of_dead_worker_are_reported_superseded() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (worker, recorder) = observed(&db, jobs![hangs]).await;
     let run = hangs().enqueue(&db).await.unwrap();
@@ -361,7 +361,7 @@ async fn loses_its_commit(#[inject] proxy: &Arc<Proxy>, #[inject] tx: &mut Tx) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_whose_end_is_committed_and_not_acknowledged_is_told_as_it_ended() {
+async fn attempt_with_unacknowledged_commit_is_reported_with_committed_outcome() {
     let Fixture { db, database } = Fixture::new().await;
     let (proxy, recorder) = (Arc::new(Proxy::start(database.url()).await.unwrap()), Recorder::new(&db));
     let through = Db::connect(proxy.url()).await.unwrap();
@@ -403,7 +403,7 @@ impl Drop for Panics {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_panics_of_an_observer_change_nothing_for_runs_and_other_observers_and_it_goes_on_to_be_told() {
+async fn panicking_observer_affects_no_others_and_still_receives_events() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (counter, recorder) = (Arc::new(AtomicU64::new(0)), Recorder::new(&db));
     let app = app(&db, jobs![ends]).observe(Panics(Arc::clone(&counter))).observe(recorder.clone());
@@ -475,7 +475,7 @@ async fn complete(db: &Db, n_runs: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_observer_holds_up_no_run_and_is_told_how_many_events_it_has_missed() {
+async fn slow_observer_delays_no_run_and_learns_dropped_event_count() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let slow = Slow::default();
     let worker = app(&db, jobs![ends]).observe(slow.clone()).start().await.unwrap();
@@ -492,7 +492,7 @@ async fn a_slow_observer_holds_up_no_run_and_is_told_how_many_events_it_has_miss
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_waits_for_what_observers_are_still_to_be_told() {
+async fn shutdown_waits_for_pending_observer_events() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let slow = Slow::default();
     let worker = app(&db, jobs![ends]).observe(slow.clone()).start().await.unwrap();
@@ -507,7 +507,7 @@ async fn a_shutdown_waits_for_what_observers_are_still_to_be_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_observer_that_hangs_keeps_no_worker_from_its_end() {
+async fn hanging_observer_does_not_prevent_worker_stop() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let slow = Slow::default();
     let worker = app(&db, jobs![ends]).drain(Duration::ZERO).observe(slow.clone()).start().await.unwrap();

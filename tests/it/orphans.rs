@@ -46,7 +46,7 @@ async fn spreads(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_other_runs_of_a_spread_that_fails_are_cancelled() {
+async fn failed_fan_out_cancels_its_other_child_runs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![spreads, second_item_fails]).await;
     let handle = spreads().enqueue(&db).await.unwrap();
@@ -67,7 +67,7 @@ async fn fails_after_its_start(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_on_below_a_run_that_fails_for_good_is_cancelled_with_the_reason() {
+async fn terminally_failed_run_cancels_live_descendants_with_reason() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![fails_after_its_start, parent_of_a_sleeper, child_that_sleeps]).await;
     let handle = fails_after_its_start().enqueue(&db).await.unwrap();
@@ -104,7 +104,7 @@ async fn fails_in_a_saga(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_on_below_a_saga_that_fails_is_cancelled() {
+async fn failed_saga_cancels_live_child() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![fails_in_a_saga, does, compensates, child_that_sleeps]).await;
     let handle = fails_in_a_saga().enqueue(&db).await.unwrap();
@@ -139,7 +139,7 @@ const REFUSE: &str = "create function refuse() returns trigger language plpgsql 
 
 /// The cancelling process dies after the end of the run itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_on_below_a_run_is_cancelled_that_somebody_ends_while_it_is_parked_in_its_undo() {
+async fn cancel_of_run_blocked_in_compensation_reaches_child_after_crash() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, REFUSE).await;
     let worker = worker(&db, jobs![fails_in_a_saga_for_good, does, cannot_undo, child_that_sleeps]).await;
@@ -168,7 +168,7 @@ async fn waits_above_a_saga(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_does_not_wait_for_what_is_below_and_is_to_be_undone_or_parked_in_that() {
+async fn cancel_does_not_wait_for_compensating_or_blocked_descendants() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let jobs = jobs![waits_above_a_saga, waits_in_a_saga, does, cannot_undo];
     let first = worker(&db, jobs).await;
@@ -196,7 +196,7 @@ async fn fails_at_once(wf: &Wf) -> Result<()> {
 /// The worker dies between the end of a run and the cancels of its children. The request that was
 /// committed with that end leads to them.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_on_below_a_failed_run_is_cancelled_though_its_worker_has_died() {
+async fn child_of_failed_run_is_cancelled_after_worker_crash() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, REFUSE).await;
     let first = worker(&db, jobs![fails_at_once, child_that_sleeps]).await;
@@ -227,7 +227,7 @@ async fn fails_above_one_that_leaves(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_goes_through_a_run_that_has_completed_to_what_it_has_left() {
+async fn failed_run_cancels_live_grandchild_below_completed_child() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let jobs = jobs![fails_above_one_that_leaves, leaves_and_completes, child_that_sleeps];
     let worker = worker(&db, jobs).await;
@@ -279,7 +279,7 @@ async fn fails_before_its_child(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_failed_run_is_revived_only_when_it_is_quiet() {
+async fn failed_run_is_revived_only_after_descendants_stop() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![fails_before_its_child, blocks_its_thread]).await;
     let handle = fails_before_its_child().enqueue(&db).await.unwrap();
@@ -307,7 +307,7 @@ const PREDECESSOR: &str = "with gone as (
      select run_id, gen_random_uuid(), worker_id, 1, 0, 1, now() from taken, gone";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_starts_under_the_name_of_a_dead_one_though_the_runs_of_that_cannot_go_on() {
+async fn worker_reusing_dead_workers_name_starts_despite_blocked_reclaim() {
     let Fixture { db, database } = Fixture::new().await;
     let runs = [ends_at_once().enqueue(&db).await.unwrap(), ends_at_once().enqueue(&db).await.unwrap()];
     execute(&db, PREDECESSOR).await;

@@ -38,7 +38,7 @@ async fn listens(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_try_appends_only_what_it_says_otherwise() {
+async fn retry_appends_only_new_output_lines() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![listens, chatters]).await;
     let expected =
@@ -80,7 +80,7 @@ async fn narrates(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_emits_nothing_twice() {
+async fn replay_emits_no_line_twice() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![narrates]).await;
     let handle = narrates().enqueue(&db).await.unwrap();
@@ -112,7 +112,7 @@ async fn ends_at_once(wf: &Wf, n: u32) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_gets_every_line_once_up_to_the_end_of_the_run() {
+async fn follower_receives_every_line_once_until_run_ends() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = ends_at_once(2500).enqueue(&db).await.unwrap();
     let mut follower = handle.follow_output(1);
@@ -139,7 +139,7 @@ async fn says_much(bytes: usize, times: u32, #[inject] context: &Context) -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_beyond_its_bounds_is_refused_with_a_reason() {
+async fn output_beyond_limits_is_refused_with_reason() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![ends_at_once, says_much]).await;
     let bytes = says_much(64 << 10, 1).enqueue(&db).await.unwrap();
@@ -175,7 +175,7 @@ async fn speaks_late(#[inject] context: &Context) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_that_has_lost_its_lease_emits_nothing_any_more() {
+async fn stale_attempt_emits_no_more_lines() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = worker(&db, jobs![speaks_late]).await;
     let handle = speaks_late().enqueue(&db).await.unwrap();
@@ -198,7 +198,7 @@ async fn emits_its_id(wf: &Wf) -> Result<uuid::Uuid> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn value_in_a_line_is_the_value_of_a_replay() {
+async fn emitted_line_carries_same_value_as_replay() {
     let Fixture { db, database } = Fixture::new().await;
     let mut holder = database.connect().await.unwrap();
     let mut tx = holder.begin().await.unwrap();
@@ -246,7 +246,7 @@ async fn emits_its_id_beside_a_signal(wf: &Wf) -> Result<uuid::Uuid> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn line_waits_for_its_value_while_a_signal_is_being_taken() {
+async fn line_waits_for_recorded_value_while_signal_is_consumed() {
     let Fixture { db, database } = Fixture::new().await;
     let mut holder = database.connect().await.unwrap();
     let worker = worker(&db, jobs![emits_its_id_beside_a_signal, starts_behind_a_signal]).await;
@@ -275,7 +275,7 @@ async fn speaks_through_a_proxy(#[inject] context: &Context) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn line_whose_commit_outlives_its_connection_is_appended_once() {
+async fn line_with_commit_outliving_connection_is_appended_once() {
     let Fixture { db, database } = Fixture::new().await;
     // The first commit of a line ends only once its repetition waits for it.
     let slow = "create sequence commits;

@@ -41,7 +41,7 @@ async fn attempts<T: Payload + std::fmt::Debug>(run: &RunHandle<T>) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_run_of_a_disabled_job_is_claimed_by_any_worker_until_it_is_enabled_and_others_go_on() {
+async fn disabled_job_is_not_claimed_until_enabled_while_others_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     db.set_overrides("pays", JobOverrides::new().disabled("the provider is down")).await.unwrap();
     let worker = worker(&db, jobs![pays, mails]).await;
@@ -74,7 +74,7 @@ async fn no_run_of_a_disabled_job_is_claimed_by_any_worker_until_it_is_enabled_a
 
 /// An override that a worker reads at its start may be gone by its first heartbeat.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_is_enabled_as_soon_as_a_worker_has_started_is_claimed_by_it() {
+async fn job_enabled_right_after_worker_start_is_claimed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for n in 0..5 {
         db.set_overrides("pays", JobOverrides::new().disabled("for a moment")).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_job_that_is_enabled_as_soon_as_a_worker_has_started_is_claimed_by_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retuned_job_is_tried_as_said_on_every_worker_that_starts_later_and_a_call_comes_before_that() {
+async fn overrides_apply_on_later_workers_and_call_options_take_precedence() {
     let Fixture { db, database: _database } = Fixture::new().await;
     db.set_overrides("fails_each_time", JobOverrides::new().max_attempts(2)).await.unwrap();
     db.set_overrides("never_comes_to_an_end", JobOverrides::new().timeout(Duration::from_millis(50)))
@@ -110,7 +110,7 @@ async fn a_retuned_job_is_tried_as_said_on_every_worker_that_starts_later_and_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_of_a_workflow_is_tried_as_said_and_a_disabled_job_goes_on_to_be_a_step() {
+async fn step_follows_attempt_override_and_disabled_job_runs_as_step() {
     let Fixture { db, database: _database } = Fixture::new().await;
     db.set_overrides("fails_each_time", JobOverrides::new().max_attempts(2)).await.unwrap();
     db.set_overrides("pays", JobOverrides::new().disabled("its own runs only")).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_step_of_a_workflow_is_tried_as_said_and_a_disabled_job_goes_on_to_be_
 }
 
 #[tokio::test]
-async fn a_synchronisation_changes_what_differs_and_forgets_the_rest_only_where_it_is_exact() {
+async fn apply_overrides_writes_only_differences_and_replace_mode_deletes_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let two = || JobOverrides::new().max_attempts(2).backoff(Duration::from_secs(2), Duration::from_secs(1));
     db.set_overrides("mails", JobOverrides::new().timeout(Duration::ZERO)).await.unwrap();

@@ -105,7 +105,7 @@ fn failure_of<T: std::fmt::Debug>(result: std::result::Result<T, ClientError>) -
 }
 
 #[tokio::test]
-async fn a_destructor_that_panics_at_a_timeout_costs_neither_the_run_nor_its_slot() {
+async fn destructor_panic_on_timeout_costs_neither_run_nor_slot() {
     let fixture = Fixture::new().await;
     let worker = worker(&fixture, &Arc::default(), watch::Sender::default()).await;
     let timed_out = panics_when_timed_out().enqueue(&fixture.db).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_destructor_that_panics_at_a_timeout_costs_neither_the_run_nor_its_slo
 }
 
 #[tokio::test]
-async fn a_destructor_that_panics_at_a_cancel_costs_neither_the_run_nor_its_slot() {
+async fn destructor_panic_on_cancel_costs_neither_run_nor_slot() {
     let fixture = Fixture::new().await;
     let begun = Arc::new(Notify::new());
     let worker = worker(&fixture, &begun, watch::Sender::default()).await;
@@ -132,7 +132,7 @@ async fn a_destructor_that_panics_at_a_cancel_costs_neither_the_run_nor_its_slot
 }
 
 #[tokio::test]
-async fn a_panic_whose_payload_panics_when_dropped_is_a_failure_like_others() {
+async fn panic_with_payload_panicking_on_drop_is_ordinary_failure() {
     let fixture = Fixture::new().await;
     let worker = worker(&fixture, &Arc::default(), watch::Sender::default()).await;
     let handle = panics_with_a_thorn(true).enqueue(&fixture.db).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_panic_whose_payload_panics_when_dropped_is_a_failure_like_others() {
 }
 
 #[tokio::test]
-async fn a_panic_in_a_steps_closure_before_its_future_is_the_failure_of_its_try() {
+async fn panic_in_step_closure_before_future_fails_step_attempt() {
     let fixture = Fixture::new().await;
     let worker = worker(&fixture, &Arc::default(), watch::Sender::default()).await;
     let handle = closure_panics(true).enqueue(&fixture.db).await.unwrap();
@@ -246,22 +246,22 @@ async fn goes_on_after_a_panic_at(at: &'static str) {
 }
 
 #[tokio::test]
-async fn a_panic_in_the_claimer_costs_the_worker_its_number_and_not_its_life() {
+async fn worker_survives_panic_in_claimer() {
     goes_on_after_a_panic_at("a claim failed").await;
 }
 
 #[tokio::test]
-async fn a_panic_in_the_control_task_costs_the_worker_its_number_and_not_its_life() {
+async fn worker_survives_panic_in_control_task() {
     goes_on_after_a_panic_at("the session lock").await;
 }
 
 #[tokio::test]
-async fn a_panic_in_maintenance_costs_the_worker_its_number_and_not_its_life() {
+async fn worker_survives_panic_in_maintenance() {
     goes_on_after_a_panic_at("maintenance fails").await;
 }
 
 #[tokio::test]
-async fn a_panic_in_a_writer_of_the_journal_costs_the_worker_its_number_and_not_its_life() {
+async fn worker_survives_panic_in_commit_queue_writer() {
     let (site, _subscriber) = watched("the commit queue waits").await;
     // The writer of a run is chosen at random. A writer that never wrote has no connection to lose.
     while site.n_panics() == 0 {

@@ -16,7 +16,7 @@ async fn quick() -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_queued_run_is_not_claimed_until_it_is_resumed() {
+async fn paused_queued_run_is_not_claimed_until_resumed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (paused, other) = (quick().enqueue(&db).await.unwrap(), quick().enqueue(&db).await.unwrap());
     assert_eq!(paused.pause("the bank is closed").await.unwrap(), Paused::Now);
@@ -44,7 +44,7 @@ async fn counts_its_begins() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_went_back_to_its_queue_before_its_worker_heard_of_the_pause_is_not_begun_again() {
+async fn requeued_run_with_unread_pause_request_pauses_without_starting() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let paused = counts_its_begins().enqueue(&db).await.unwrap();
     // The run returned to its queue before its worker read the request.
@@ -58,7 +58,7 @@ async fn a_run_that_went_back_to_its_queue_before_its_worker_heard_of_the_pause_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_paused_before_its_instant_does_not_start_before_it() {
+async fn pause_and_resume_leave_start_time_of_delayed_run_unchanged() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = quick().delay(LONG * 60).enqueue(&db).await.unwrap();
     let ready_at = handle.info().await.unwrap().ready_at;
@@ -85,7 +85,7 @@ async fn works_for_long(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_run_that_is_paused_leaves_its_worker_without_spending_an_attempt() {
+async fn running_run_pauses_without_spending_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![works_for_long]).await;
     let handle = works_for_long().enqueue(&db).await.unwrap();
@@ -116,7 +116,7 @@ async fn paused_parent(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_child_that_comes_while_its_parent_is_paused_is_not_lost() {
+async fn child_completion_during_parent_pause_is_not_lost() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![paused_parent, paused_parents_child]).await;
     let handle = paused_parent().enqueue(&db).await.unwrap();
@@ -132,7 +132,7 @@ async fn the_end_of_a_child_that_comes_while_its_parent_is_paused_is_not_lost() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_run_can_be_cancelled() {
+async fn paused_run_can_be_cancelled() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = quick().enqueue(&db).await.unwrap();
     handle.pause("for now").await.unwrap();
@@ -142,7 +142,7 @@ async fn a_paused_run_can_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_that_its_worker_did_not_hear_of_takes_place_while_the_run_sleeps() {
+async fn unread_pause_request_takes_effect_while_run_sleeps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![child_that_sleeps]).await;
     let handle = child_that_sleeps().enqueue(&db).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_pause_that_its_worker_did_not_hear_of_takes_place_while_the_run_sleep
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resumption_takes_back_a_pause_that_has_not_taken_place() {
+async fn resume_withdraws_pending_pause_request() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = quick().enqueue(&db).await.unwrap();
     // Simulates a worker that does not react.
@@ -181,7 +181,7 @@ async fn paused_listener(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_that_comes_while_a_run_is_paused_is_kept_for_it() {
+async fn signal_during_pause_is_delivered_after_resume() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![paused_listener]).await;
     let handle = paused_listener().enqueue(&db).await.unwrap();

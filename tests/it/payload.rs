@@ -144,7 +144,7 @@ fn failure<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Failure {
 }
 
 #[tokio::test]
-async fn rows_queued_before_an_argument_was_added_are_still_read() {
+async fn rows_queued_before_argument_was_added_are_still_decoded() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let calls = [
         json!({"id": 7}),
@@ -164,7 +164,7 @@ async fn rows_queued_before_an_argument_was_added_are_still_read() {
 }
 
 #[tokio::test]
-async fn an_undecodable_payload_fails_at_its_path_in_one_attempt_and_holds_up_nothing_of_its_batch() {
+async fn undecodable_payload_fails_once_naming_path_without_affecting_its_batch() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let line = |quantity: Value| json!({"order": {"lines": [{"sku": "a", "quantity": quantity}]}});
     let inputs = [
@@ -206,7 +206,7 @@ async fn an_undecodable_payload_fails_at_its_path_in_one_attempt_and_holds_up_no
 }
 
 #[tokio::test]
-async fn borrowed_arguments_own_their_values_in_the_call() {
+async fn call_owns_copies_of_borrowed_arguments() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = start(&db).await;
     let (_, output) = run(&db, payload_lend("pen")).await;
@@ -215,7 +215,7 @@ async fn borrowed_arguments_own_their_values_in_the_call() {
 }
 
 #[tokio::test]
-async fn the_context_of_a_run_keeps_its_idempotency_key_and_counts_its_attempts() {
+async fn run_context_has_stable_idempotency_key_and_counts_attempts() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = start(&db).await;
     let (run, second) = run(&db, payload_look().tenant("acme")).await;
@@ -229,7 +229,7 @@ async fn the_context_of_a_run_keeps_its_idempotency_key_and_counts_its_attempts(
 }
 
 #[tokio::test]
-async fn the_context_of_a_step_names_it_and_has_an_idempotency_key_of_its_own() {
+async fn step_context_has_step_key_and_own_idempotency_key() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = start(&db).await;
     let (run, seen) = run(&db, payload_look_twice().tenant("acme")).await;
@@ -242,7 +242,7 @@ async fn the_context_of_a_step_names_it_and_has_an_idempotency_key_of_its_own() 
 }
 
 #[tokio::test]
-async fn a_terminal_error_fails_the_run_at_once_even_through_anyhow() {
+async fn terminal_error_fails_run_at_once_through_anyhow() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = start(&db).await;
     let (run, result) = run(&db, payload_fail("terminal")).await;
@@ -256,7 +256,7 @@ async fn a_terminal_error_fails_the_run_at_once_even_through_anyhow() {
 }
 
 #[tokio::test]
-async fn an_unclassified_error_is_retried_as_the_job_says() {
+async fn unclassified_error_is_retried_by_job_policy() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = start(&db).await;
     let (run, result) = run(&db, payload_fail("as the policy says")).await;
@@ -266,7 +266,7 @@ async fn an_unclassified_error_is_retried_as_the_job_says() {
 }
 
 #[tokio::test]
-async fn an_error_with_a_delay_queues_the_run_for_then_even_through_anyhow() {
+async fn error_with_delay_schedules_next_attempt_through_anyhow() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = start(&db).await;
     let run = payload_fail("later").enqueue(&db).await.unwrap();
@@ -279,7 +279,7 @@ async fn an_error_with_a_delay_queues_the_run_for_then_even_through_anyhow() {
 }
 
 #[tokio::test]
-async fn an_error_with_a_delay_fails_the_run_where_no_attempt_is_left() {
+async fn error_with_delay_fails_run_without_attempts_left() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = start(&db).await;
     let (run, result) = run(&db, payload_fail("later").max_attempts(1)).await;
@@ -289,7 +289,7 @@ async fn an_error_with_a_delay_fails_the_run_where_no_attempt_is_left() {
 }
 
 #[tokio::test]
-async fn any_type_of_error_is_recorded_with_its_message() {
+async fn any_error_type_is_recorded_with_its_message() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = start(&db).await;
     assert_eq!(failure(run(&db, payload_fail_with_text()).await.1).message, "plain text");
@@ -299,7 +299,7 @@ async fn any_type_of_error_is_recorded_with_its_message() {
 }
 
 #[tokio::test]
-async fn an_output_that_cannot_be_stored_fails_the_run_once_and_says_that_the_body_ran() {
+async fn unstorable_output_fails_run_once_and_says_body_ran() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = start(&db).await;
     let (run, result) = run(&db, payload_not_a_number()).await;
@@ -367,7 +367,7 @@ fn jsonb_candidates() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_oracle_of_the_fuzz_targets_reads_what_the_servers_jsonb_reads() {
+async fn fuzz_oracle_accepts_same_json_as_server_jsonb() {
     let fixture = Fixture::new().await;
     for text in jsonb_candidates().iter().filter(|text| !text.contains('\0')) {
         let cast = sqlx::query("select $1::text::jsonb is not null").bind(text);

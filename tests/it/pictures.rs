@@ -64,7 +64,7 @@ fn check(name: &str, picture: &GraphPicture) {
 }
 
 #[test]
-fn the_picture_of_a_declared_graph_is_that_of_the_golden_files_in_any_order_of_declaration() {
+fn declared_graph_picture_matches_golden_files_in_any_declaration_order() {
     let picture = gallery().picture().unwrap();
     check("declared", &picture);
     assert_eq!((picture.run_id, picture.state, picture.result.as_deref()), (None, None, Some("frame")));
@@ -92,7 +92,7 @@ fn the_picture_of_a_declared_graph_is_that_of_the_golden_files_in_any_order_of_d
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_picture_of_a_submitted_graph_says_where_each_node_stands_and_why() {
+async fn submitted_graph_picture_shows_state_and_reason_of_each_node() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let declared = gallery().picture().unwrap();
     let handle = gallery().enqueue(&db).await.unwrap();
@@ -146,7 +146,7 @@ mod page {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_about_graphs_has_the_picture_of_its_graph() {
+async fn graphs_docs_page_contains_picture_of_its_graph() {
     use page::{clean_up, extract, merge, publish};
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![extract, merge, publish, clean_up]).await;
@@ -161,12 +161,15 @@ async fn the_page_about_graphs_has_the_picture_of_its_graph() {
     eventually(async || handle.graph_state().await.unwrap(), |state| *state == GraphState::Waiting).await;
     let table = handle.picture().await.unwrap().to_string();
     let page = include_str!("../../docs/graphs.md");
-    assert!(page.contains(&format!("```text\n{table}```")), "docs/graphs.md does not have:\n{table}");
+    assert!(
+        page.contains(&format!("```text\n{table}```")),
+        "docs/graphs.md does not have:\n{table}"
+    );
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_no_graph_has_no_picture() {
+async fn non_graph_run_and_cyclic_graph_have_no_picture() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = sketch("sea").enqueue(&db).await.unwrap();
     let absent = db.graph::<()>(run.id()).picture().await.unwrap_err();
@@ -255,7 +258,7 @@ fn hostile_graph() -> Graph {
 }
 
 #[tokio::test]
-async fn no_name_breaks_a_picture_and_each_is_read_back_from_it() {
+async fn hostile_node_names_survive_every_picture_format() {
     let Fixture { db, database: _database } = Fixture::new().await;
     check("hostile", &hostile_graph().picture().unwrap());
     let far = "insert into runledger.worker (name, version, session_name, jobs, queues) values ('far', '1', 'far', '{nobody-has-it}', '{default}')";
@@ -315,7 +318,7 @@ async fn no_name_breaks_a_picture_and_each_is_read_back_from_it() {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_graph_of_ten_thousand_nodes_has_a_picture_in_proportion() {
+async fn picture_of_ten_thousand_nodes_stays_proportional_in_size() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let n = 10_000;
     let mut graph = Graph::new("large");

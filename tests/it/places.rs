@@ -30,7 +30,7 @@ const BLOCKED: &str = "insert into runledger.waiting (run_id, state, error, atte
      values ($run, 'blocked', '{\"kind\": \"crash\", \"message\": \"no\"}', 0, 0, 0, now())";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queued_runs_that_are_leased_or_wait_as_well_end_once_and_others_beside_them() {
+async fn queued_run_also_leased_waiting_or_blocked_completes_once() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut doubled = Vec::new();
     for second in [LEASED_BY_NOBODY, WAITS, BLOCKED] {
@@ -57,7 +57,7 @@ async fn queued_runs_that_are_leased_or_wait_as_well_end_once_and_others_beside_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_has_ended_and_is_queued_keeps_its_end() {
+async fn completed_run_also_queued_keeps_its_outcome() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![bystander]).await;
     let ended = bystander(1).enqueue(&db).await.unwrap();
@@ -78,7 +78,7 @@ async fn run_that_has_ended_and_is_queued_keeps_its_end() {
 }
 
 #[tokio::test]
-async fn person_cancels_and_pauses_run_in_two_places() {
+async fn run_in_two_tables_can_be_cancelled_and_paused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = bystander(1).delay(LONG).enqueue(&db).await.unwrap();
     also(&db, run.id(), WAITS).await;
@@ -93,7 +93,7 @@ async fn person_cancels_and_pauses_run_in_two_places() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadlines_timers_and_requests_pass_runs_in_two_places() {
+async fn deadlines_cancels_and_pauses_apply_despite_runs_in_two_tables() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let overdue = "update runledger.deadline set deadline_at = now() where run_id = $run";
     let asked_to_pause = "insert into runledger.pause (run_id, reason) values ($run, 'no')";

@@ -61,7 +61,7 @@ const OF_CLIENTS: [&str; 21] = [
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn over_full_tables_every_statement_probes() {
+async fn every_statement_probes_indexes_over_full_tables() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     execute(&mut connection, FULL).await;
@@ -73,7 +73,7 @@ async fn over_full_tables_every_statement_probes() {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_and_touch_few_pages() {
+async fn statements_probe_few_pages_over_bloated_tables_analysed_when_empty() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     let mut pin = fixture.database.connect().await.unwrap();
@@ -100,7 +100,7 @@ async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_
 /// expects one row, as for a table that was nearly empty among many dead rows at its analysis.
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn over_bloated_tables_that_were_nearly_empty_when_analysed_claims_do_not_sort() {
+async fn claims_do_not_sort_over_bloated_tables_analysed_nearly_empty() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     let mut pin = fixture.database.connect().await.unwrap();
@@ -118,7 +118,7 @@ async fn over_bloated_tables_that_were_nearly_empty_when_analysed_claims_do_not_
 /// Maintenance may have set tens of thousands of runs aside. A comparison of each row with each of
 /// them would take longer than its turn.
 #[tokio::test]
-async fn searches_of_maintenance_hash_the_runs_that_they_leave_out() {
+async fn maintenance_searches_hash_excluded_runs() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     execute(&mut connection, SESSION_SETTINGS).await;
@@ -136,7 +136,7 @@ const MANY_CHILDREN: &str = "
     analyze runledger.run";
 
 #[tokio::test]
-async fn client_cancels_read_no_whole_table_beside_parents_with_many_children() {
+async fn client_cancel_reads_no_whole_table_beside_wide_parents() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     execute(&mut connection, MANY_CHILDREN).await;
@@ -153,7 +153,7 @@ async fn client_cancels_read_no_whole_table_beside_parents_with_many_children() 
 /// snapshot keeps them.
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_look_at_a_lane_meets_each_of_its_dead_entries_once() {
+async fn lane_scan_reads_each_dead_entry_once() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     let mut pin = fixture.database.connect().await.unwrap();
@@ -176,7 +176,7 @@ const CHURNS: u64 = 5;
 const CHURN: u64 = 2_000;
 
 #[tokio::test]
-async fn a_claim_meets_nothing_of_the_churn_beneath_a_long_snapshot() {
+async fn claim_skips_churned_rows_under_long_snapshot() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     let mut pin = fixture.database.connect().await.unwrap();
@@ -452,7 +452,7 @@ pub async fn execute(connection: &mut PgConnection, sql: &str) {
 }
 
 #[test]
-fn a_scan_and_a_hash_join_are_seen_and_a_probe_is_none() {
+fn plan_checker_reports_scans_and_hash_joins_but_no_probes() {
     let probe = "Index Scan using run_pkey on run\n  Index Cond: (run_id = $1)";
     assert!(complaints("x", probe).is_empty());
     for bad in [

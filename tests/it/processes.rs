@@ -117,7 +117,7 @@ async fn assert_completed_in_one_attempt(handles: &[RunHandle<u64>]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_of_a_killed_process_go_on_elsewhere_long_before_their_lease_is_over() {
+async fn runs_of_killed_process_are_reclaimed_long_before_lease_expires() {
     let site = Site::new().await;
     let ten_minutes = 600_000;
     let intervals = [500, 1200, ten_minutes, 30_000];
@@ -132,7 +132,7 @@ async fn runs_of_a_killed_process_go_on_elsewhere_long_before_their_lease_is_ove
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_starts_again_under_its_name_takes_its_runs_over_before_it_would_be_suspect() {
+async fn restarted_process_with_same_name_reclaims_runs_before_suspicion() {
     let site = Site::new().await;
     let patient = [100_000, 200_000, 600_000, 30_000];
     let mut first = site.worker("phoenix", patient).await;
@@ -146,7 +146,7 @@ async fn a_process_that_starts_again_under_its_name_takes_its_runs_over_before_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_process_is_found_by_its_lease_and_repeats_nothing_when_it_comes_back() {
+async fn paused_process_loses_lease_and_repeats_no_recorded_step_afterwards() {
     let site = Site::new().await;
     let first = site.worker("first", FAST).await;
     let pid = first.id().unwrap();
@@ -178,7 +178,7 @@ async fn a_paused_process_is_found_by_its_lease_and_repeats_nothing_when_it_come
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_killed_again_and_again_loses_no_run_and_no_recorded_step() {
+async fn repeatedly_killed_process_loses_no_run_or_recorded_step() {
     let site = Site::new().await;
     let handles = chains(&site, 20).await;
     for round in 1..=4 {
@@ -201,7 +201,7 @@ async fn a_process_killed_again_and_again_loses_no_run_and_no_recorded_step() {
 }
 
 #[tokio::test]
-async fn a_killed_worker_is_not_shown_as_living_though_nobody_is_left_to_bury_it() {
+async fn killed_worker_is_not_listed_as_live_without_other_workers() {
     let site = Site::new().await;
     let mut worker = site.worker("alone", FAST).await;
     assert_eq!(site.db().workers().await.unwrap().len(), 1);

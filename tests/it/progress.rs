@@ -30,7 +30,7 @@ async fn import(#[inject] context: &Context) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_fails_goes_on_from_its_last_progress() {
+async fn retried_job_continues_from_its_last_progress() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = import().enqueue(&db).await.unwrap();
     assert_eq!(handle.progress::<u32>().await.unwrap(), None);
@@ -101,7 +101,7 @@ async fn import_beside_a_child(wf: &Wf) -> Result<(u32, u32)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forked_step_begins_at_its_start_and_a_revived_child_where_it_ended() {
+async fn forked_step_restarts_and_revived_child_continues_from_progress() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![import_beside_a_child, import_or_give_up, import_all]).await;
     let handle = import_beside_a_child().enqueue(&db).await.unwrap();
@@ -125,7 +125,7 @@ async fn imports(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_fails_goes_on_from_its_last_progress() {
+async fn retried_step_continues_from_its_last_progress() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![imports, import_step]).await;
     let handle = imports().enqueue(&db).await.unwrap();
@@ -146,7 +146,7 @@ async fn goes_on(#[inject] context: &Context) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_whose_look_at_its_progress_is_not_answered_looks_again_and_spends_no_attempt() {
+async fn body_retries_unanswered_progress_read_without_spending_attempt() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let worker = worker(&Db::connect(proxy.url()).await.unwrap(), jobs![goes_on]).await;
@@ -172,7 +172,7 @@ async fn says_something_late(#[inject] context: &Context) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_that_has_lost_its_lease_says_nothing_of_its_progress_any_more() {
+async fn stale_attempt_cannot_report_progress() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![says_something_late]).await;
     let handle = says_something_late().enqueue(&db).await.unwrap();
@@ -208,7 +208,7 @@ async fn listens(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_says_nothing_of_its_progress_for_too_long_is_tried_again() {
+async fn step_without_progress_beyond_heartbeat_timeout_is_retried() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![listens, falls_silent]).await;
     let handle = listens().enqueue(&db).await.unwrap();
@@ -238,7 +238,7 @@ async fn runs_what_beats(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_heartbeat_of_a_job_limits_its_silence_as_a_run_and_as_a_step() {
+async fn job_heartbeat_timeout_applies_as_run_and_as_step() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![beats, runs_what_beats]).await;
     let run = beats().enqueue(&db).await.unwrap();
@@ -270,7 +270,7 @@ async fn shows_its_state(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_workflow_publishes_is_read_from_outside_and_a_replay_publishes_nothing_again() {
+async fn published_value_is_readable_and_replay_does_not_republish_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![shows_its_state]).await;
     let handle = shows_its_state().enqueue(&db).await.unwrap();

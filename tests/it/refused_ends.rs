@@ -62,7 +62,7 @@ async fn refused_saga(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failed_compensation_is_blocked_and_not_repeated_though_an_alert_refuses_its_text() {
+async fn failed_compensation_blocks_run_without_repeat_when_trigger_refuses_error() {
     let Fixture { db, database: _database } = Fixture::new().await;
     audit(&db, "waiting", "new.error ->> 'message'", 60).await;
     let compensations = Compensations::default();
@@ -75,7 +75,7 @@ async fn failed_compensation_is_blocked_and_not_repeated_though_an_alert_refuses
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unreadable_run_is_blocked_though_an_alert_refuses_the_reason() {
+async fn unreadable_run_is_blocked_when_trigger_refuses_reason() {
     let Fixture { db, database: _database } = Fixture::new().await;
     audit(&db, "waiting", "new.error ->> 'message'", 40).await;
     let run = refused_charges().enqueue(&db).await.unwrap();
@@ -115,7 +115,7 @@ async fn worker_at(db: &Db, door: &Door, compensations: &Compensations) -> Worke
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_pause_an_audit_refuses_is_blocked_and_goes_on_when_resumed() {
+async fn run_with_refused_pause_is_blocked_and_completes_after_resume() {
     let Fixture { db, database: _database } = Fixture::new().await;
     audit(&db, "waiting", "case new.state when 'paused' then new.reason end", 20).await;
     let (door, compensations) = (Door::closed(), Compensations::default());
@@ -130,7 +130,7 @@ async fn run_whose_pause_an_audit_refuses_is_blocked_and_goes_on_when_resumed() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_a_stopping_worker_cannot_return_to_its_queue_is_executed_by_another() {
+async fn run_that_stopping_worker_cannot_requeue_completes_on_next_worker() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (door, compensations) = (Door::closed(), Compensations::default());
     let (worker, run_id) = at_the_door(&db, &door, &compensations).await;
@@ -151,7 +151,7 @@ async fn run_that_a_stopping_worker_cannot_return_to_its_queue_is_executed_by_an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_is_cancelled_ends_as_cancelled_though_an_audit_refuses_the_reason() {
+async fn cancelled_run_ends_cancelled_when_trigger_refuses_reason() {
     let Fixture { db, database: _database } = Fixture::new().await;
     audit(&db, "outcome", "new.error::text", 250).await;
     let (door, compensations) = (Door::closed(), Compensations::default());
@@ -174,7 +174,7 @@ async fn refused_asks(wf: &Wf) -> Result<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn saga_whose_failure_an_audit_refuses_fails_after_its_compensations() {
+async fn saga_with_refused_failure_compensates_once_and_fails() {
     let Fixture { db, database: _database } = Fixture::new().await;
     audit(&db, "outcome", "new.error::text", 250).await;
     let compensations = Compensations::default();
@@ -197,7 +197,7 @@ async fn refused_fails_once(#[inject] compensations: &Compensations) -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attempt_whose_failure_an_audit_refuses_is_retried() {
+async fn attempt_with_refused_failure_is_retried() {
     let Fixture { db, database: _database } = Fixture::new().await;
     audit(&db, "attempt", "new.error ->> 'message'", 250).await;
     let app = App::new(db.clone()).with(jobs![refused_fails_once]).provide(Compensations::default());
@@ -214,7 +214,7 @@ async fn refused_output(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hook_hears_once_of_a_run_whose_output_is_refused() {
+async fn failure_hook_runs_once_for_run_with_refused_output() {
     let Fixture { db, database: _database } = Fixture::new().await;
     audit(&db, "outcome", "new.output::text", 250).await;
     let calls = Arc::new(AtomicU32::new(0));
@@ -239,7 +239,7 @@ async fn refused_declines() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_first_end_is_refused_keeps_its_failure_as_a_cause() {
+async fn run_with_refused_first_outcome_keeps_failure_as_cause() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(
         &db,
@@ -263,7 +263,7 @@ const ORPHANS: &str = "with taken as (delete from runledger.ready returning run_
     select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_of_a_dead_worker_is_executed_again_though_an_audit_refuses_the_text_of_the_crash() {
+async fn orphan_completes_when_trigger_refuses_crash_error() {
     let Fixture { db, database: _database } = Fixture::new().await;
     audit(&db, "attempt", "new.error ->> 'message'", 60).await;
     let run = refused_charges().enqueue(&db).await.unwrap();
@@ -279,7 +279,7 @@ async fn refused_awaits_a_word(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_wait_is_refused_is_blocked_and_goes_on_when_resumed() {
+async fn run_with_refused_wait_is_blocked_and_completes_after_resume() {
     let Fixture { db, database: _database } = Fixture::new().await;
     audit(&db, "waiting", "case when new.error is null then repeat('x', 30) end", 20).await;
     let app = App::new(db.clone()).with(jobs![refused_awaits_a_word]).idle_residency(Duration::ZERO);
@@ -312,7 +312,7 @@ async fn until_one_rests(db: &Db) {
 
 /// A lease would keep a permit until maintenance finds it.
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_can_neither_end_nor_be_blocked_rests_in_its_queue() {
+async fn run_with_refused_outcome_and_block_is_requeued_with_delay() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, REFUSES).await;
     let run = refused_charges().enqueue(&db).await.unwrap();
@@ -324,7 +324,7 @@ async fn run_that_can_neither_end_nor_be_blocked_rests_in_its_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_while_its_end_is_refused() {
+async fn cancelled_orphan_with_refused_outcome_is_requeued_with_delay() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = refused_charges().enqueue(&db).await.unwrap();
     execute(&db, ORPHANS).await;
@@ -339,7 +339,7 @@ async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_while_its_end_is_refu
 
 /// Maintenance waits 9 s for one call here, and all tries take longer.
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_though_each_refusal_takes_long() {
+async fn cancelled_orphan_is_requeued_with_delay_despite_slow_refusals() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = refused_charges().enqueue(&db).await.unwrap();
     execute(&db, ORPHANS).await;
@@ -352,7 +352,7 @@ async fn cancelled_run_of_a_dead_worker_rests_in_its_queue_though_each_refusal_t
 
 /// Other runs of dead workers wait for this call of maintenance.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_slow_refusals_cost_maintenance_fewer_tries_than_one_does() {
+async fn maintenance_limits_attempts_per_orphan_across_many_slow_refusals() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for priority in 0..32 {
         refused_charges().priority(priority).enqueue(&db).await.unwrap();
@@ -380,7 +380,7 @@ async fn many_slow_refusals_cost_maintenance_fewer_tries_than_one_does() {
 
 /// The try of all orphans at once takes longer than a turn of their recovery, and then fails.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_very_slow_refusal_is_tried_once_with_the_other_orphans() {
+async fn slowly_refused_orphan_gets_at_most_three_recovery_attempts() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for priority in [0; 31].into_iter().chain([1]) {
         refused_charges().priority(priority).enqueue(&db).await.unwrap();
@@ -406,7 +406,7 @@ async fn one_very_slow_refusal_is_tried_once_with_the_other_orphans() {
 
 /// The run-by-run work for all orphans takes longer than a turn, because each statement takes long.
 #[tokio::test(flavor = "multi_thread")]
-async fn orphans_beside_a_refused_one_are_recovered_together_again_once_it_is_known() {
+async fn orphans_are_recovered_in_batch_once_refused_one_is_known() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let priorities = [1].into_iter().chain([0; 299]);
     let calls: Vec<_> = priorities.map(|priority| refused_charges().priority(priority)).collect();
@@ -441,7 +441,7 @@ async fn refused_ends_await_a_child(wf: &Wf) -> Result<String> {
 
 /// A call of maintenance that lasts until its limit for replies reaches nothing else.
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_wake_up_is_repaired_beside_many_slow_refusals() {
+async fn lost_wake_up_is_repaired_despite_many_slow_refusals() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = || {
         let app = App::new(db.clone()).with(jobs![refused_ends_await_a_child, refused_awaits_a_word]);
@@ -489,7 +489,7 @@ const ON_TRIAL: &str = "with taken as (delete from runledger.ready returning run
 
 /// In its queue it would crash another worker.
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_has_crashed_five_workers_is_not_executed_again_while_its_block_is_refused() {
+async fn run_with_five_crashes_never_executes_while_block_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let executions = Compensations::default();
     let run = refused_refunds_at_once().enqueue(&db).await.unwrap();

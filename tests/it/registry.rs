@@ -53,7 +53,7 @@ async fn refusal(change: impl FnOnce(App) -> App) -> ClientError {
 }
 
 #[tokio::test]
-async fn two_jobs_of_one_name_stop_the_start_with_both_places() {
+async fn two_jobs_with_same_name_fail_startup_with_both_locations() {
     const TWINS: [&Definition; 2] =
         [&defined("registry.twin", "src/one.rs", 3), &defined("registry.twin", "src/two.rs", 14)];
     let error = refusal(|app| app.with(TWINS)).await.to_string();
@@ -66,7 +66,7 @@ async fn two_jobs_of_one_name_stop_the_start_with_both_places() {
 }
 
 #[tokio::test]
-async fn an_alias_that_is_the_name_of_another_job_stops_the_start_with_both_places() {
+async fn alias_equal_to_job_name_fails_startup_with_both_locations() {
     const PAIR: [&Definition; 2] = [
         &defined("registry.old", "src/old.rs", 3),
         &defined("registry.new", "src/new.rs", 9).aliases(&["registry.old"]),
@@ -78,7 +78,7 @@ async fn an_alias_that_is_the_name_of_another_job_stops_the_start_with_both_plac
 }
 
 #[tokio::test]
-async fn the_same_job_given_twice_is_one_job() {
+async fn job_given_twice_is_registered_once() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let once = defined_once();
     let worker = App::new(db.clone()).with([once, once]).start().await.unwrap();
@@ -91,13 +91,13 @@ fn defined_once() -> &'static Definition {
 }
 
 #[tokio::test]
-async fn a_list_without_jobs_is_refused_and_does_not_mean_every_job() {
+async fn empty_job_list_fails_startup() {
     let error = refusal(|app| app.with(jobs![])).await.to_string();
     assert!(error.contains("`App::with` was given no job"), "{error}");
 }
 
 #[tokio::test]
-async fn a_crate_that_only_the_manifest_names_stops_the_start_until_the_program_names_it() {
+async fn crate_jobs_are_registered_only_when_program_imports_crate() {
     let unlinked = error_of(env!("CARGO_BIN_EXE_unlinked")).await;
     assert!(unlinked.contains("no jobs are registered in this binary"), "{unlinked}");
     assert!(unlinked.contains("add `use my_jobs as _;` to main.rs"), "{unlinked}");
@@ -116,7 +116,7 @@ async fn error_of(program: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_job_that_asks_for_what_nobody_provides_stops_the_start_with_its_place_and_the_type() {
+async fn job_with_unprovided_injection_fails_startup_with_location_and_type() {
     let error = refusal(|app| app.with([Asks::DEFINITION]).provide("something else")).await.to_string();
     for part in
         ["job `registry.asks` (src/asks.rs:7:1)", "registry::Gateway`", "add `.provide(…)` to the app"]
@@ -126,7 +126,7 @@ async fn a_job_that_asks_for_what_nobody_provides_stops_the_start_with_its_place
 }
 
 #[tokio::test]
-async fn what_is_provided_is_found_by_its_type() {
+async fn provided_value_is_injected_by_type() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with([Asks::DEFINITION]).provide(Gateway);
     let worker = app.start().await.unwrap();
@@ -135,7 +135,7 @@ async fn what_is_provided_is_found_by_its_type() {
 }
 
 #[tokio::test]
-async fn a_step_whose_job_is_not_served_here_and_asks_in_vain_fails_at_its_first_try() {
+async fn step_of_unserved_job_with_unprovided_injection_fails_without_retry() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![registry_asks_in_a_step]).timings(Timings::FAST);
     let worker = app.start().await.unwrap();
@@ -153,7 +153,7 @@ async fn a_step_whose_job_is_not_served_here_and_asks_in_vain_fails_at_its_first
 }
 
 #[tokio::test]
-async fn invalid_names_of_jobs_aliases_queues_and_workers_stop_the_start() {
+async fn invalid_job_alias_queue_and_worker_names_fail_startup() {
     const JOB: &Definition = &defined("Charge", "src/a.rs", 1);
     const ALIAS: &Definition = &defined("registry.named", "src/a.rs", 1).aliases(&["1st"]);
     const QUEUE: &Definition = &defined("registry.named", "src/a.rs", 1).queue("high priority");

@@ -187,7 +187,7 @@ const OPTIONS: [&str; 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_worker_executes_what_an_old_client_enqueues_and_signals() {
+async fn new_worker_completes_runs_enqueued_and_signalled_by_old_client() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let mut old = OldProgram::on(&fixture).await;
@@ -214,7 +214,7 @@ async fn new_worker_executes_what_an_old_client_enqueues_and_signals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_worker_executes_what_a_new_client_enqueues_and_a_new_worker_takes_over_from_it() {
+async fn old_worker_serves_new_client_and_new_worker_recovers_orphan() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     // The new worker executes a twin run, which provides the step to record.
@@ -264,7 +264,7 @@ async fn old_worker_executes_what_a_new_client_enqueues_and_a_new_worker_takes_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_worker_settles_the_orphans_of_a_new_one() {
+async fn old_worker_requeues_orphan_of_new_worker() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let mut old = OldProgram::on(&fixture).await;

@@ -176,8 +176,7 @@ async fn none_was_tried_twice(db: &Db) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resource_has_one_permit_for_all_jobs_queues_tenants_and_workers_and_the_rest_stay_queued_unconsumed()
- {
+async fn resource_defaults_to_one_permit_across_jobs_queues_tenants_workers() {
     let shop = Shop::of(3).await;
     let mut runs = Vec::new();
     for n in 0..30 {
@@ -208,7 +207,7 @@ async fn a_resource_has_one_permit_for_all_jobs_queues_tenants_and_workers_and_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permits_are_said_while_workers_run_and_those_that_are_held_stay_so() {
+async fn permit_limit_changes_at_runtime_without_revoking_granted_permits() {
     let shop = Shop::of(2).await;
     assert_eq!(shop.db().set_permits("printer", 3).await.unwrap(), None);
     for _ in 0..10 {
@@ -248,7 +247,7 @@ async fn permits_are_said_while_workers_run_and_those_that_are_held_stay_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_permit_is_held_to_the_end_of_a_cancelled_attempts_lease() {
+async fn permit_of_cancelled_attempt_is_released_only_with_its_lease() {
     let shop = Shop::of(2).await;
     let first = stays_deaf().resource("printer").enqueue(shop.db()).await.unwrap();
     shop.room.has(1).await;
@@ -273,7 +272,7 @@ async fn a_permit_is_held_to_the_end_of_a_cancelled_attempts_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dense_backlog_of_a_busy_resource_holds_up_neither_other_resources_nor_runs_without_one() {
+async fn backlog_of_busy_resource_does_not_delay_other_runs() {
     let shop = Shop::of(1).await;
     stays().resource("busy").enqueue(shop.db()).await.unwrap();
     shop.room.has(1).await;
@@ -290,7 +289,7 @@ async fn a_dense_backlog_of_a_busy_resource_holds_up_neither_other_resources_nor
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_attempt_needs_a_permit_and_a_workflow_that_waits_has_none() {
+async fn each_attempt_needs_permit_and_waiting_workflow_has_none() {
     let shop = Shop::of(2).await;
     let mut failing = Vec::new();
     for _ in 0..8 {
@@ -317,7 +316,7 @@ async fn each_attempt_needs_a_permit_and_a_workflow_that_waits_has_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn children_and_nodes_need_permits_and_a_step_cannot() {
+async fn children_and_nodes_need_permits_and_step_resource_is_refused() {
     let shop = Shop::of(2).await;
     let children = prints_by_children(12).enqueue(shop.db()).await.unwrap();
     let mut graph = Graph::new("prints");
@@ -338,7 +337,7 @@ async fn children_and_nodes_need_permits_and_a_step_cannot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_of_later_with_a_permit_starts_at_its_instant_and_not_before() {
+async fn delayed_run_with_resource_does_not_start_early() {
     let shop = Shop::of(1).await;
     let run =
         prints(1).resource("printer").delay(Duration::from_millis(700)).enqueue(shop.db()).await.unwrap();
@@ -355,7 +354,7 @@ async fn a_run_of_later_with_a_permit_starts_at_its_instant_and_not_before() {
 /// The more urgent runs come first among the runs that wait for a permit, and among all others,
 /// whatever the backlog of the other group.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_more_urgent_come_first_among_those_that_need_a_permit_and_beside_a_backlog_of_others() {
+async fn priority_orders_resource_runs_among_themselves_and_against_plain_backlog() {
     let fixture = Fixture::new().await;
     let (room, door) = (Room::default(), Arc::new(Door(Semaphore::new(0))));
     let db = &fixture.db;
@@ -381,7 +380,7 @@ async fn the_more_urgent_come_first_among_those_that_need_a_permit_and_beside_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_ends_a_run_with_a_permit_wakes_those_that_serve_what_waits_for_it() {
+async fn released_permit_wakes_worker_that_serves_waiting_run() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let (room, door) = (Room::default(), Arc::new(Door(Semaphore::new(0))));
@@ -412,7 +411,7 @@ async fn whoever_ends_a_run_with_a_permit_wakes_those_that_serve_what_waits_for_
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_resource_is_refused_before_any_write() {
+async fn invalid_resource_is_refused_before_any_write() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for name in ["", " ", "a\nb", &"x".repeat(257)] {
         let refused = prints(1).resource(name).enqueue(&db).await.unwrap_err();
@@ -434,7 +433,7 @@ async fn what_cannot_be_a_resource_is_refused_before_any_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_lanes_than_a_look_takes_are_all_served() {
+async fn runs_of_more_resources_than_scan_limit_all_complete() {
     let shop = Shop::of(1).await;
     let handles = enqueue_all((0..600).map(|n| prints(n).resource(format!("account {n:03}"))), shop.db())
         .await
@@ -454,7 +453,7 @@ async fn waits_for_no_printer(n: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locked_permit_delays_only_the_runs_that_find_no_other() {
+async fn locked_permit_delays_only_runs_without_alternative_permit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     db.set_permits("scanner", 2).await.unwrap();
     let worker = App::new(db.clone())

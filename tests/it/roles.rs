@@ -76,7 +76,7 @@ fn url_of(url: &str, role: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn grants_of_the_page_suffice_for_each_role() {
+async fn documented_grants_suffice_for_each_role_and_allow_no_more() {
     let fixture = Fixture::new().await;
     let mut admin = fixture.database.connect().await.unwrap();
     admin.execute("drop schema runledger cascade").await.unwrap();
@@ -139,7 +139,7 @@ async fn drop_role(fixture: &Fixture, role: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn notification_of_a_role_without_rights_cancels_and_pauses_nothing() {
+async fn notification_from_unprivileged_role_cancels_or_pauses_no_run() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let worker = worker(db, jobs![role_never_ends]).await;
@@ -168,7 +168,7 @@ async fn notification_of_a_role_without_rights_cancels_and_pauses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn client_whose_role_may_not_use_plpgsql_connects() {
+async fn client_without_plpgsql_privilege_connects_and_executes_run() {
     let fixture = Fixture::new().await;
     let grants = "grant usage on schema runledger to ROLE; grant all on all tables in schema runledger to ROLE; \
                   revoke usage on language plpgsql from public";
@@ -182,7 +182,7 @@ async fn client_whose_role_may_not_use_plpgsql_connects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_complete() {
+async fn run_waits_for_denied_progress_write_while_other_runs_complete() {
     let fixture = Fixture::new().await;
     let (role, db) = connect_as_program(&fixture).await;
     let worker = worker(&db, jobs![role_notes, role_double]).await;
@@ -209,7 +209,7 @@ async fn records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_comp
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn body_is_not_blamed_for_a_privilege_that_the_engine_lacks() {
+async fn transactional_run_completes_once_missing_engine_privilege_is_granted() {
     let fixture = Fixture::new().await;
     let (role, db) = connect_as_program(&fixture).await;
     let worker = worker(&db, jobs![role_writes]).await;
@@ -230,7 +230,7 @@ async fn role_changes_its_encoding(#[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn body_of_a_role_outside_ascii_that_changes_its_encoding_is_told_so() {
+async fn encoding_change_in_body_under_non_ascii_role_is_reported() {
     let fixture = Fixture::new().await;
     let database: String = scalar(&fixture.db, "select current_database()").await;
     let role = format!("{database}_müller");
@@ -251,7 +251,7 @@ async fn body_of_a_role_outside_ascii_that_changes_its_encoding_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_steps_a_policy_hides_waits_and_repeats_no_step() {
+async fn run_waits_without_repeating_steps_while_row_security_hides_them() {
     let fixture = Fixture::new().await;
     let (role, db) = connect_as_program(&fixture).await;
     let first_worker = worker(&db, jobs![role_steps]).await;

@@ -33,7 +33,7 @@ fn ids(runs: &[RunInfo]) -> Vec<Uuid> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_are_listed_within_the_scope_that_is_said() {
+async fn runs_are_listed_and_found_only_within_tenant_scope() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut of = Vec::new();
     for call in [listed(2).tenant("acme"), listed(2).tenant("bolt"), listed(2)] {
@@ -68,7 +68,7 @@ async fn runs_are_listed_within_the_scope_that_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_follow_one_another_though_runs_are_created_meanwhile_and_many_at_one_instant() {
+async fn pages_stay_consistent_despite_new_runs_and_equal_timestamps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     // One statement gives all runs the same time, and keys make the ids unordered.
     let calls = (0..250).map(|n| {
@@ -98,7 +98,7 @@ async fn pages_follow_one_another_though_runs_are_created_meanwhile_and_many_at_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_a_queue_and_a_state_are_wanted_together() {
+async fn list_filters_runs_by_job_queue_and_state() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![listed]).await;
     for run in enqueue_all((0..20).map(listed), &db).await.unwrap() {
@@ -130,7 +130,7 @@ const MANY: &str = "
     analyze runledger.run";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_looks_at_a_bounded_number_of_runs_whatever_is_wanted() {
+async fn filtered_page_scans_bounded_number_of_runs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, MANY).await;
     let failed = db.runs(TenantScope::All).state(RunState::Failed);

@@ -42,7 +42,7 @@ async fn search_path_all(wf: &Wf, n: i64) -> Result<i64> {
 const FIRST_WITH_PARSED_BODIES: i32 = 140_000;
 
 #[tokio::test]
-async fn no_statement_resolves_to_a_shadow() {
+async fn engine_statements_never_resolve_to_shadowing_objects() {
     let fixture = Fixture::new().await;
     let mut admin = fixture.database.connect().await.unwrap();
     define_shadows(&mut admin).await;
@@ -60,11 +60,10 @@ async fn no_statement_resolves_to_a_shadow() {
 
 /// Shows that [`resolves_to_shadow`] finds shadows.
 ///
-/// On PostgreSQL 13 it finds a shadow only if the statement then fails to prepare.
-/// [`engine_runs_no_shadow_where_public_precedes_pg_catalog`] covers the executed statements on
-/// every version.
+/// On PostgreSQL 13 it finds a shadow only if the statement then fails to prepare. The next test
+/// covers the executed statements on every version.
 #[tokio::test]
-async fn shadows_resolve_in_statements_that_do_not_qualify() {
+async fn unqualified_statements_resolve_to_shadowing_objects() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     let version: i32 = scalar(&fixture.db, "select current_setting('server_version_num')::int").await;
@@ -89,7 +88,7 @@ async fn shadows_resolve_in_statements_that_do_not_qualify() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn engine_runs_no_shadow_where_public_precedes_pg_catalog() {
+async fn engine_calls_no_shadowing_object_when_public_precedes_pg_catalog() {
     let fixture = Fixture::new().await;
     let mut admin = fixture.database.connect().await.unwrap();
     execute(&mut admin, "create table booking (n pg_catalog.int8)").await;
@@ -166,7 +165,7 @@ const PATHS: [(&str, &str); 10] = [
 ];
 
 #[tokio::test]
-async fn client_removes_only_pg_catalog_from_a_path() {
+async fn client_removes_only_pg_catalog_from_search_path() {
     let fixture = Fixture::new().await;
     let mut admin = fixture.database.connect().await.unwrap();
     for (path, wanted) in PATHS {
@@ -184,7 +183,7 @@ async fn path_of(connection: &mut PgConnection) -> String {
 }
 
 #[tokio::test]
-async fn every_function_of_the_schema_pins_its_path_or_qualifies_every_name() {
+async fn every_schema_function_pins_search_path_or_qualifies_every_name() {
     const INLINED: [&str; 2] = ["free_permits", "resource_of"];
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
@@ -210,7 +209,7 @@ async fn every_function_of_the_schema_pins_its_path_or_qualifies_every_name() {
 }
 
 #[tokio::test]
-async fn schema_of_another_role_is_refused_before_the_first_migration() {
+async fn schema_owned_by_other_role_is_refused_before_first_migration() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     let role = format!("stranger_{}", uuid::Uuid::now_v7().simple());

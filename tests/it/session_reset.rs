@@ -26,7 +26,7 @@ const SETTINGS: &str = "
     order by 1";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_settings_of_a_body_do_not_reach_later_transactions() {
+async fn session_settings_of_body_do_not_reach_later_transactions() {
     let Fixture { db: admin, database } = Fixture::new().await;
     // The fewest connections for a worker, so that each connection is reused.
     let db = Db::connect_with(database.url().parse().unwrap(), 3).await.unwrap();
@@ -51,7 +51,7 @@ async fn session_settings_of_a_body_do_not_reach_later_transactions() {
 }
 
 #[tokio::test]
-async fn role_of_a_user_does_not_reach_the_next_user_of_the_connection() {
+async fn role_set_on_connection_does_not_reach_its_next_user() {
     let Fixture { db: admin, database } = Fixture::new().await;
     let role = format!("reset_{}", uuid::Uuid::now_v7().simple());
     sqlx::raw_sql(AssertSqlSafe(format!("create role {role}"))).execute(admin.pool()).await.unwrap();
@@ -73,7 +73,7 @@ const KEPT: &str = "
     union all select 'lock ' || objid from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
 
 #[tokio::test]
-async fn what_a_user_leaves_in_a_session_does_not_reach_the_next_user_of_the_connection() {
+async fn session_state_does_not_reach_next_user_of_connection() {
     let Fixture { db: _db, database } = Fixture::new().await;
     let db = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
     for statement in [
@@ -93,7 +93,7 @@ async fn what_a_user_leaves_in_a_session_does_not_reach_the_next_user_of_the_con
 }
 
 #[tokio::test]
-async fn connection_that_owes_the_answer_of_a_copy_is_not_used_again() {
+async fn connection_with_unfinished_copy_is_not_reused() {
     let Fixture { db: admin, database } = Fixture::new().await;
     let db = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
     let pid =
@@ -121,7 +121,7 @@ async fn session_reset_asks(wf: &Wf) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_whose_prepared_statements_were_dropped_is_not_used_again() {
+async fn session_with_deallocated_prepared_statements_is_not_reused() {
     let Fixture { db: admin, database } = Fixture::new().await;
     let db = Db::connect_with(database.url().parse().unwrap(), 3).await.unwrap();
     let worker = worker(&db, jobs![session_reset_sets, session_reset_reads, session_reset_asks]).await;
@@ -148,7 +148,7 @@ async fn session_whose_prepared_statements_were_dropped_is_not_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statement_that_waits_for_a_lock_ends_after_its_client_has_gone() {
+async fn statement_waiting_for_lock_ends_after_client_disconnects() {
     let Fixture { db, database } = Fixture::new().await;
     let mut locker = db.pool().begin().await.unwrap();
     sqlx::raw_sql("lock table runledger.outcome").execute(&mut *locker).await.unwrap();

@@ -78,7 +78,7 @@ async fn forked(db: &Db, origin: &RunHandle<bool>, choices: &[&str]) -> RunHandl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_takes_back_what_its_origin_did_where_its_code_says_so_and_another_fork_does_not_again() {
+async fn fork_compensates_origin_step_once_and_later_forks_skip_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
@@ -102,7 +102,7 @@ async fn a_fork_takes_back_what_its_origin_did_where_its_code_says_so_and_anothe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_that_would_take_back_what_its_origin_needs_is_parked_until_that_has_ended() {
+async fn fork_compensating_live_origin_step_blocks_until_origin_is_terminal() {
     for is_cancelled in [true, false] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
@@ -132,7 +132,7 @@ async fn a_fork_that_would_take_back_what_its_origin_needs_is_parked_until_that_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_that_ends_badly_takes_back_what_it_did_itself_and_leaves_the_rest_to_its_origin() {
+async fn failed_or_cancelled_fork_compensates_only_its_own_steps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
@@ -164,7 +164,7 @@ async fn refused(origin: &RunHandle<bool>, step: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_keeps_no_step_whose_effect_is_taken_back_and_begins_before_it() {
+async fn fork_is_refused_past_compensated_step_and_allowed_at_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
@@ -186,7 +186,7 @@ async fn a_fork_keeps_no_step_whose_effect_is_taken_back_and_begins_before_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_keeps_what_somebody_has_left_undone_once_that_is_decided() {
+async fn fork_keeps_uncompensated_step_after_cancel_abandons_compensation() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into broken values ('hotel')").await;
@@ -203,7 +203,7 @@ async fn a_fork_keeps_what_somebody_has_left_undone_once_that_is_decided() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_failed_after_its_code_had_taken_all_back_is_revived_and_takes_nothing_back_again() {
+async fn run_revived_after_compensation_does_not_compensate_again() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![stay, does, compensates, chooses, may_fail]).await;
@@ -235,7 +235,7 @@ async fn tours(wf: &Wf, round: u32) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_does_not_guess_whether_a_run_that_has_begun_anew_since_has_taken_a_step_back() {
+async fn fork_compensation_is_blocked_after_origin_continues_as_new() {
     for (first, second) in [(true, false), (false, true)] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;

@@ -22,7 +22,7 @@ async fn waits_at_the_gate() -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_lets_running_attempts_end_and_takes_nothing_new() {
+async fn shutdown_completes_running_attempt_and_claims_no_new_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_at_the_gate]).await;
     let running = waits_at_the_gate().enqueue(&db).await.unwrap();
@@ -40,7 +40,7 @@ async fn a_shutdown_lets_running_attempts_end_and_takes_nothing_new() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_are_listed_in_the_order_in_which_they_registered() {
+async fn workers_are_listed_in_registration_order() {
     let Fixture { db, database } = Fixture::new().await;
     let mut workers = Vec::new();
     // Worker ids are random: six in a row are in the order of their start once in 720 times.
@@ -72,7 +72,7 @@ async fn never_ends() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_hands_back_unconsumed_what_has_not_ended_at_its_deadline() {
+async fn shutdown_requeues_unfinished_run_at_deadline_without_consuming_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![never_ends]).timings(Timings::FAST);
     let worker = app.drain(Duration::from_millis(50)).start().await.unwrap();
@@ -87,7 +87,7 @@ async fn a_shutdown_hands_back_unconsumed_what_has_not_ended_at_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_dropped_stops_and_hands_its_runs_back() {
+async fn dropped_worker_stops_and_leaves_no_run_leased() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![dropped_with_its_worker]).await;
     let handle = dropped_with_its_worker().enqueue(&db).await.unwrap();
@@ -103,7 +103,7 @@ async fn dropped_with_its_worker() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_lets_a_process_end_what_it_runs_and_exit_well() {
+async fn sigterm_lets_process_complete_its_run_and_exit_successfully() {
     let site = Site::new().await;
     let mut process = site.worker("polite", FAST).await;
     let handle = chain(5, 80).enqueue(site.db()).await.unwrap();
@@ -116,7 +116,7 @@ async fn sigterm_lets_a_process_end_what_it_runs_and_exit_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_hands_back_at_the_deadline_and_the_next_process_goes_on_where_it_was() {
+async fn run_requeued_at_sigterm_deadline_continues_elsewhere_without_repeated_steps() {
     let site = Site::new().await;
     let [heartbeat, suspect, lease, _] = FAST;
     let mut process = site.worker("hasty", [heartbeat, suspect, lease, 1]).await;
@@ -139,7 +139,7 @@ async fn sigterm_hands_back_at_the_deadline_and_the_next_process_goes_on_where_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_to_drain_stops_another_process_after_its_runs() {
+async fn drain_request_stops_other_process_after_its_run_completes() {
     let site = Site::new().await;
     let mut process = site.worker("elsewhere", FAST).await;
     let handle = chain(4, 80).enqueue(site.db()).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_request_to_drain_stops_another_process_after_its_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_has_ended_may_be_awaited_and_stopped_again() {
+async fn ended_worker_can_be_awaited_and_stopped_again() {
     let fixture = Fixture::new().await;
     let mut worker = App::new(fixture.db.clone()).with(jobs![ended_plain]).start().await.unwrap();
     assert!(fixture.db.drain_worker(worker.id()).await.unwrap());

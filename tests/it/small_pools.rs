@@ -104,7 +104,7 @@ async fn small_looks(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactional_body_is_told_that_the_server_accepts_no_spare_connection() {
+async fn transactional_body_gets_error_when_server_refuses_spare_connection() {
     let Fixture { db, database } = Fixture::new().await;
     let role = format!("limited_{}", Uuid::new_v4().simple());
     let grants = format!(
@@ -153,7 +153,7 @@ async fn small_asks_the_pool(#[inject] own: &Db, #[inject] tx: &mut Tx) -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactional_body_that_asks_an_exhausted_pool_is_told_why() {
+async fn transactional_body_using_exhausted_pool_gets_error_with_reason() {
     let Fixture { db, database } = Fixture::new().await;
     let own = small(database.url()).await;
     let worker = App::new(own.clone())
@@ -231,7 +231,7 @@ async fn starved(own: &Db) -> (Worker, Arc<Semaphore>, tokio::sync::mpsc::Unboun
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_whose_whole_pool_is_held_goes_on() {
+async fn worker_executes_runs_while_its_whole_pool_is_in_use() {
     let Fixture { db, database } = Fixture::new().await;
     let own = small(database.url()).await;
     let held = all(own.pool()).await;
@@ -266,7 +266,7 @@ async fn worker_whose_whole_pool_is_held_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_closes_what_it_opened_beside_a_held_pool() {
+async fn worker_closes_connections_opened_beside_exhausted_pool() {
     let Fixture { db, database } = Fixture::new().await;
     let own = small(database.url()).await;
     let held = all(own.pool()).await;
@@ -284,7 +284,7 @@ async fn worker_closes_what_it_opened_beside_a_held_pool() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_caller_of_an_exhausted_pool_hears_of_it_though_the_server_is_slow() {
+async fn every_caller_of_exhausted_pool_gets_error_despite_slow_server() {
     let fixture = Fixture::new().await;
     let proxy = Proxy::start(fixture.database.url()).await.unwrap();
     let db = Db::connect_with(proxy.url().parse().unwrap(), 1).await.unwrap();
@@ -301,7 +301,7 @@ async fn every_caller_of_an_exhausted_pool_hears_of_it_though_the_server_is_slow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn caller_whose_pool_has_a_free_connection_again_is_told_to_repeat_the_call() {
+async fn exhausted_pool_error_suggests_repeat_once_connection_is_free_again() {
     let fixture = Fixture::new().await;
     let proxy = Proxy::start(fixture.database.url()).await.unwrap();
     let db = Db::connect_with(proxy.url().parse().unwrap(), 1).await.unwrap();
@@ -323,7 +323,7 @@ async fn caller_whose_pool_has_a_free_connection_again_is_told_to_repeat_the_cal
 /// `postgres:///app` with `PGHOST=/var/run/postgresql` gives an address that the driver cannot
 /// write as a URL.
 #[tokio::test(flavor = "multi_thread")]
-async fn exhausted_pool_whose_host_is_the_folder_of_a_socket_is_reported() {
+async fn exhausted_pool_with_socket_directory_as_host_is_reported() {
     let fixture = Fixture::new().await;
     let options: PgConnectOptions = fixture.database.url().parse().unwrap();
     let folder = options.get_socket().unwrap().display().to_string();
@@ -352,7 +352,7 @@ async fn small_writes(#[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workflows_whose_suspension_waits_for_a_lock_leave_connections_to_bodies() {
+async fn suspensions_waiting_for_lock_leave_connections_to_bodies() {
     const WAITING: usize = 30;
     let Fixture { db, database } = Fixture::new().await;
     let own = Db::connect_with(database.url().parse().unwrap(), 6).await.unwrap();
@@ -391,7 +391,7 @@ async fn small_begins(seconds: u32, #[inject] begun: &Arc<AtomicU32>, #[inject] 
 /// The server ends a transaction that is idle for a second. A transaction that began while
 /// heartbeats fail would be such a one, and its body would start twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn transaction_of_a_body_begins_after_the_heartbeats_are_back() {
+async fn body_transaction_begins_only_after_heartbeats_recover() {
     let Fixture { db, database } = Fixture::new().await;
     let name: String = scalar(&db, "select current_database()::text").await;
     execute(&db, &format!("alter database {name} set idle_in_transaction_session_timeout = '1s'")).await;

@@ -19,7 +19,7 @@ async fn sum(wf: &Wf, n: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_with_steps_a_sleep_and_a_child_gives_its_result() {
+async fn workflow_with_steps_sleep_and_child_returns_result() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let h = double(21).enqueue(&db).await.unwrap();
     let worker = App::new(db.clone()).with(jobs![double, sum]).start().await.unwrap();
@@ -30,7 +30,7 @@ async fn a_workflow_with_steps_a_sleep_and_a_child_gives_its_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn handle_without_the_job_returns_the_result_as_json() {
+async fn untyped_handle_returns_result_as_json() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run: RunHandle<u64> = double(21).enqueue(&db).await.unwrap();
     let worker = App::new(db.clone()).with(jobs![double]).start().await.unwrap();

@@ -8,7 +8,7 @@ use runledger_tests::{Fixture, golden};
 use sqlx::{Column, Either, Executor, PgConnection, Row, SqlSafeStr, Statement, TypeInfo};
 
 #[tokio::test]
-async fn every_statement_takes_and_gives_what_the_golden_file_says() {
+async fn every_statement_matches_golden_parameters_and_columns() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     let mut text = String::new();
@@ -31,7 +31,7 @@ async fn every_statement_takes_and_gives_what_the_golden_file_says() {
 }
 
 #[tokio::test]
-async fn every_header_names_the_columns_of_its_statement_in_their_order() {
+async fn every_header_lists_columns_of_its_statement_in_order() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     for (name, sql) in STATEMENTS {
@@ -64,14 +64,14 @@ fn promised(sql: &str) -> Vec<String> {
 }
 
 #[test]
-fn remarks_in_a_header_are_no_columns() {
+fn remarks_in_header_are_not_columns() {
     let sql = "-- x: does.\n-- in:    $1 a, b\n-- out:   one (a; b, c), two,\n--        three; four, five\n-- locks: none\nselect 1";
     assert_eq!(promised(sql), ["one", "two", "three"]);
     assert!(promised("-- out:   none; x\n-- locks: y").is_empty());
 }
 
 #[tokio::test]
-async fn the_schema_is_the_sum_of_the_migrations_that_the_golden_file_says() {
+async fn migrated_schema_matches_golden_file() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     // Catalog functions omit schemas that are in the search path.

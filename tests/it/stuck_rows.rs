@@ -66,7 +66,7 @@ async fn worker_far_away(database: &TestDb, delay: Duration) -> (Worker, Proxy) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_pause_requests_do_not_delay_a_pause() {
+async fn pause_requests_of_terminal_runs_do_not_delay_pause() {
     let Fixture { db, database } = Fixture::new().await;
     completed_runs(&db, 200, "pause", "run_id, reason", "run_id, 'too late'").await;
     let run = run_with_request(&db, "pause").await;
@@ -76,7 +76,7 @@ async fn late_pause_requests_do_not_delay_a_pause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locked_cancel_requests_of_ended_runs_do_not_delay_a_cancel() {
+async fn locked_cancel_requests_of_terminal_runs_do_not_delay_cancel() {
     let Fixture { db, database: _database } = Fixture::new().await;
     completed_runs(&db, 200, "cancel", "run_id, reason", "run_id, 'too late'").await;
     let mut tx = db.pool().begin().await.unwrap();
@@ -91,7 +91,7 @@ async fn locked_cancel_requests_of_ended_runs_do_not_delay_a_cancel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadlines_of_ended_runs_cost_no_transaction_each() {
+async fn deadlines_of_terminal_runs_are_removed_without_transaction_each() {
     let Fixture { db, database } = Fixture::new().await;
     completed_runs_past_their_deadline(&db, 2_000).await;
     let run = overdue_run(&db).await;
@@ -110,7 +110,7 @@ async fn deadlines_of_ended_runs_cost_no_transaction_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locked_deadlines_of_ended_runs_do_not_delay_a_later_deadline() {
+async fn locked_deadlines_of_terminal_runs_do_not_delay_later_deadline() {
     let Fixture { db, database } = Fixture::new().await;
     completed_runs_past_their_deadline(&db, 500).await;
     let mut tx = db.pool().begin().await.unwrap();
@@ -142,7 +142,7 @@ fn ended_graph(n_nodes: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slowly_refused_nodes_do_not_repeat_the_cancel_of_all_nodes() {
+async fn slowly_refused_nodes_do_not_repeat_cancel_of_all_nodes() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, &ended_graph(40)).await;
     let slow_refusal = "create function public.refuse() returns trigger language plpgsql as $$ begin perform pg_sleep(0.6); raise 'refused'; end $$;
@@ -175,7 +175,7 @@ async fn waits_that_are_over(db: &Db, first: usize, last: usize, since: &str) {
 const LOCKED_WAITS: usize = 10_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locked_waits_do_not_delay_a_later_timer() {
+async fn locked_waits_do_not_delay_later_timer() {
     let Fixture { db, database } = Fixture::new().await;
     waits_that_are_over(&db, 1, LOCKED_WAITS, "2 hours").await;
     let mut tx = db.pool().begin().await.unwrap();
@@ -189,7 +189,7 @@ async fn locked_waits_do_not_delay_a_later_timer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn uncommitted_cancel_requests_do_not_delay_a_later_deadline() {
+async fn uncommitted_cancel_requests_do_not_delay_later_deadline() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for _ in 0..15 {
         overdue_run(&db).await;

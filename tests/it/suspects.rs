@@ -59,7 +59,7 @@ async fn assert_completed<T: Payload>(handles: &[runledger::RunHandle<T>]) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn run_that_exits_is_blocked_alone_among_59_long_ones() {
+async fn crashing_run_is_blocked_alone_among_59_long_runs() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let mut others = Vec::new();
@@ -89,7 +89,7 @@ async fn run_that_exits_is_blocked_alone_among_59_long_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn twenty_kills_in_a_row_block_no_run() {
+async fn twenty_consecutive_kills_block_no_run() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let mut handles = Vec::new();
@@ -111,7 +111,7 @@ async fn twenty_kills_in_a_row_block_no_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_that_exits_alone_ends_five_processes_at_most() {
+async fn lone_crashing_run_ends_at_most_five_processes() {
     let fixture = Fixture::new().await;
     let guilty = exits().enqueue(&fixture.db).await.unwrap();
     let n_deaths = supervise(&fixture, &[]).await;
@@ -134,7 +134,7 @@ async fn assert_blocks_no_other<J: Job>(guilty: Call<J>, how: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn run_that_exits_late_but_progresses_in_each_attempt_blocks_no_other() {
+async fn late_crashing_run_that_progresses_blocks_no_other_run() {
     // The guilty run is older than 10 s when it ends its process, so it may run during each trial
     // of the other run. After a sleep it is no suspect.
     tokio::join!(
@@ -147,7 +147,7 @@ async fn run_that_exits_late_but_progresses_in_each_attempt_blocks_no_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn run_that_exits_is_blocked_beside_a_long_one() {
+async fn crashing_run_is_blocked_beside_long_run() {
     let fixture = Fixture::new().await;
     let guilty = exits().enqueue(&fixture.db).await.unwrap();
     let innocent = [takes_a_while(60_000).enqueue(&fixture.db).await.unwrap()];
@@ -221,7 +221,7 @@ async fn after_three_trials(ages: [Option<i32>; 3], place: Place) -> (RunState, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspect_is_blocked_unless_one_other_run_may_have_caused_its_last_three_crashes() {
+async fn suspect_is_blocked_unless_one_other_run_may_explain_crashes() {
     use Place::{Leased, LeasedBySibling, Queued};
     for place in [Leased, LeasedBySibling, Queued] {
         let excused = after_three_trials([Some(15), Some(14), Some(16)], place).await;
@@ -240,7 +240,7 @@ async fn suspect_is_blocked_unless_one_other_run_may_have_caused_its_last_three_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_of_another_worker_in_a_process_with_a_trial_becomes_a_suspect_though_it_has_progressed() {
+async fn sibling_worker_run_becomes_suspect_after_trial_crash_despite_progress() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let run_id = takes_a_while(1).enqueue(db).await.unwrap().id();
@@ -265,7 +265,7 @@ async fn run_of_another_worker_in_a_process_with_a_trial_becomes_a_suspect_thoug
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn run_that_exits_blocks_no_run_of_another_worker_in_its_process() {
+async fn crashing_run_blocks_no_run_of_other_worker_in_process() {
     let fixture = Fixture::new().await;
     let guilty = exits().queue(APART).enqueue(&fixture.db).await.unwrap();
     let innocent = [takes_a_while(6_000).enqueue(&fixture.db).await.unwrap()];
@@ -321,7 +321,7 @@ async fn assert_trial_ends_before_a_long_run(in_order: InOrder) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn trial_of_a_run_that_crashed_often_before_it_progressed_ends_before_the_run() {
+async fn trial_of_run_that_progressed_after_crashes_ends_before_run() {
     tokio::join!(
         assert_trial_ends_before_a_long_run(InOrder::Failure),
         assert_trial_ends_before_a_long_run(InOrder::Step)

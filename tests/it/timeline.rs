@@ -21,7 +21,7 @@ async fn journeys(wf: &Wf) -> Result<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_tells_what_has_happened_to_it_in_order() {
+async fn run_events_are_listed_in_order() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![stumbles, journeys]).await;
     let tried = stumbles().enqueue(&db).await.unwrap();

@@ -95,14 +95,14 @@ async fn kill_at(point: u8, as_a_step: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_step_killed_at_any_statement_leaves_all_or_nothing() {
+async fn step_commits_exactly_once_when_session_dies_at_any_statement() {
     for point in 0..=4 {
         kill_at(point, true).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_job_killed_at_any_statement_leaves_all_or_nothing() {
+async fn job_commits_exactly_once_when_session_dies_at_any_statement() {
     for point in 0..=4 {
         kill_at(point, false).await;
     }
@@ -161,19 +161,19 @@ async fn lose_acknowledgement(fault: Fault, as_a_step: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_whose_acknowledgement_is_lost_is_not_repeated() {
+async fn commit_with_lost_acknowledgement_is_not_repeated() {
     lose_acknowledgement(Fault::LoseReply, true).await;
     lose_acknowledgement(Fault::LoseReply, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_is_still_on_its_way_when_the_connection_is_lost_is_not_repeated() {
+async fn commit_in_flight_when_connection_is_lost_is_not_repeated() {
     lose_acknowledgement(Fault::Hold, true).await;
     lose_acknowledgement(Fault::Hold, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_never_arrives_on_a_connection_that_stays_open_is_made_up_for() {
+async fn body_is_repeated_when_commit_never_arrives_on_open_connection() {
     tokio::join!(lose_acknowledgement(Fault::Strand, true), lose_acknowledgement(Fault::Strand, false));
 }
 
@@ -189,7 +189,7 @@ async fn fails_after_writing(#[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_body_that_fails_or_panics_leaves_nothing() {
+async fn failed_or_panicked_body_leaves_no_write() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = runledger_tests::rows::worker(&db, jobs![fails_after_writing]).await;
@@ -221,7 +221,7 @@ async fn doubles(wf: &Wf) -> Result<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_serialization_failure_runs_the_body_again_in_a_fresh_transaction() {
+async fn serialization_failure_repeats_body_in_fresh_transaction() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into ledger values (1)").await;
@@ -249,7 +249,7 @@ async fn locks_crosswise(first: i64, second: i64, #[inject] tx: &mut Tx) -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadlock_runs_the_body_again_in_a_fresh_transaction() {
+async fn deadlock_repeats_body_in_fresh_transaction() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into ledger values (1), (2)").await;
@@ -267,7 +267,7 @@ async fn a_deadlock_runs_the_body_again_in_a_fresh_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_dies_before_or_after_the_commit_leaves_the_write_once() {
+async fn process_death_before_or_after_commit_leaves_one_write() {
     for when in ["before", "after"] {
         let site = crate::processes::Site::new().await;
         execute(site.db(), "create table entry (n bigint)").await;
@@ -309,7 +309,7 @@ async fn ends_the_transaction_of_a_step(wf: &Wf, how: String) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_ends_its_own_transaction_fails_and_is_not_recorded_as_done() {
+async fn body_that_ends_its_own_transaction_fails_without_recorded_output() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let jobs = jobs![ends_its_transaction, ends_the_transaction_of_a_step];
@@ -344,7 +344,7 @@ async fn forgets_a_savepoint_in_a_step(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactional_body_that_forgets_a_savepoint_commits_its_writes() {
+async fn body_with_forgotten_savepoint_commits_its_writes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let jobs = jobs![forgets_a_savepoint, forgets_a_savepoint_in_a_step];
@@ -376,7 +376,7 @@ async fn names_its_encoding_otherwise(#[inject] tx: &mut Tx) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactional_body_may_use_another_name_of_its_encoding() {
+async fn body_may_set_alias_of_its_client_encoding() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = runledger_tests::rows::worker(&db, jobs![names_its_encoding_otherwise]).await;
     let run = names_its_encoding_otherwise().enqueue(&db).await.unwrap();
@@ -385,7 +385,7 @@ async fn transactional_body_may_use_another_name_of_its_encoding() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactional_body_that_changes_its_encoding_fails_and_writes_nothing() {
+async fn body_that_changes_client_encoding_fails_without_writes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker =
@@ -410,7 +410,7 @@ async fn swallows_an_error(#[inject] context: &Context, #[inject] tx: &mut Tx) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_goes_on_after_a_failed_statement_is_told_so_and_tried_again() {
+async fn body_that_ignores_failed_statement_gets_error_and_is_retried() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = runledger_tests::rows::worker(&db, jobs![swallows_an_error]).await;
     let handle = swallows_an_error().enqueue(&db).await.unwrap();
@@ -433,7 +433,7 @@ async fn interrupted_writer(#[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_whose_connection_is_lost_runs_again_in_a_fresh_transaction() {
+async fn body_with_lost_connection_is_repeated_in_fresh_transaction() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = runledger_tests::rows::worker(&db, jobs![interrupted_writer]).await;
@@ -458,7 +458,7 @@ async fn its_own_affair(decided: bool, #[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_runs_once_whose_error_is_of_another_database_or_decided_about() {
+async fn body_with_foreign_or_terminal_error_is_not_repeated() {
     for decided in [false, true] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
@@ -484,7 +484,7 @@ async fn refused_writer(code: String, #[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_body_waits_while_the_server_has_no_room() {
+async fn body_waits_while_server_disk_is_full() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = runledger_tests::rows::worker(&db, jobs![refused_writer]).await;
@@ -516,7 +516,7 @@ async fn read_only_writer(#[inject] tx: &mut Tx) -> Result<()> {
 
 /// Simulates a promoted standby that replaced the server.
 #[tokio::test(flavor = "multi_thread")]
-async fn transactional_body_waits_while_its_session_is_read_only() {
+async fn body_waits_while_its_session_is_read_only() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let own = Db::connect_with(database.url().parse().unwrap(), 3).await.unwrap();
@@ -538,7 +538,7 @@ async fn transactional_body_waits_while_its_session_is_read_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_always_conflicts_fails_with_its_own_error_after_five_transactions() {
+async fn always_conflicting_body_fails_with_own_error_after_five_transactions() {
     for code in ["40001", "40P01"] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
@@ -552,7 +552,7 @@ async fn a_body_that_always_conflicts_fails_with_its_own_error_after_five_transa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_record_waits_while_the_server_has_no_room() {
+async fn record_waits_while_server_disk_is_full() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(
@@ -576,7 +576,7 @@ async fn innocent_writer(#[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_always_loses_its_connection_says_so_and_nothing_of_conflicts() {
+async fn transaction_losing_every_connection_reports_loss_instead_of_conflict() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(

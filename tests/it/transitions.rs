@@ -202,7 +202,7 @@ async fn state(connection: &mut PgConnection, run_id: Uuid) -> RunState {
 }
 
 #[tokio::test]
-async fn every_event_leads_where_the_table_says_or_changes_nothing() {
+async fn every_event_follows_transition_table_or_changes_nothing() {
     let fixture = Fixture::new().await;
     let db: &Db = &fixture.db;
     let mut connection = db.pool().acquire().await.unwrap();
@@ -217,7 +217,7 @@ async fn every_event_leads_where_the_table_says_or_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_that_would_wait_for_a_child_which_a_failover_has_lost_is_put_back() {
+async fn run_suspending_on_child_lost_in_failover_is_requeued() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut connection = db.pool().acquire().await.unwrap();
     let of_lost = Subject { child: Uuid::now_v7(), ..subject(&mut connection, RunState::Running).await };

@@ -61,7 +61,7 @@ async fn poison(db: &Db, table: &str, statement: &str, runs: &[Uuid]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn end_that_a_trigger_refuses_waits_alone_whatever_the_code() {
+async fn refused_outcome_delays_only_its_run_for_every_error_code() {
     join_all(CODES.map(async |code| {
         let Fixture { db, database: _database } = Fixture::new().await;
         let poison = triggers_says("poison".into()).enqueue(&db).await.unwrap();
@@ -84,7 +84,7 @@ async fn end_that_a_trigger_refuses_waits_alone_whatever_the_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orphans_that_a_trigger_refuses_to_queue_hold_no_other() {
+async fn orphans_refused_by_trigger_do_not_delay_other_orphans() {
     join_all(CODES.map(async |code| {
         let Fixture { db, database: _database } = Fixture::new().await;
         let mut runs = Vec::new();
@@ -109,7 +109,7 @@ async fn orphans_that_a_trigger_refuses_to_queue_hold_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadline_that_a_trigger_keeps_from_ending_its_run_holds_up_no_other() {
+async fn refused_deadline_cancel_does_not_delay_other_deadlines() {
     join_all(ONE_OF_EACH.map(async |code| {
         let Fixture { db, database: _database } = Fixture::new().await;
         let mut runs = Vec::new();
@@ -139,7 +139,7 @@ async fn triggers_waits_a_moment(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wait_that_a_trigger_keeps_from_timing_out_holds_up_no_other() {
+async fn refused_wait_timeout_does_not_delay_other_waits() {
     join_all(ONE_OF_EACH.map(async |code| {
         let Fixture { db, database: _database } = Fixture::new().await;
         let mut runs = Vec::new();
@@ -165,7 +165,7 @@ async fn wait_that_a_trigger_keeps_from_timing_out_holds_up_no_other() {
 const END_THE_SESSION: &str = "perform pg_terminate_backend(pg_backend_pid())";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn end_whose_trigger_ends_the_session_waits_alone() {
+async fn outcome_whose_trigger_ends_session_delays_only_its_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let killer = triggers_says("killer".into()).enqueue(&db).await.unwrap();
     poison(&db, "outcome", END_THE_SESSION, &[killer.id()]).await;
@@ -186,7 +186,7 @@ async fn end_whose_trigger_ends_the_session_waits_alone() {
 
 /// Runs on one thread, because the subscriber is bound to the thread.
 #[tokio::test]
-async fn orphan_whose_trigger_ends_the_session_holds_no_other_and_is_named() {
+async fn orphan_whose_trigger_ends_session_is_logged_and_delays_none() {
     let heard = Heard::default();
     let _hearing = heard.listen();
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -218,7 +218,7 @@ async fn triggers_ends_when_told(#[inject] door: &Door) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_end_while_the_leases_of_others_are_locked() {
+async fn runs_complete_while_leases_of_other_runs_are_locked() {
     const LOCKED: u32 = 6;
     join_all([Timings::FAST, Timings::default()].map(async |timings| {
         let Fixture { db, database: _database } = Fixture::new().await;
@@ -250,7 +250,7 @@ async fn runs_end_while_the_leases_of_others_are_locked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_that_stops_after_a_table_was_locked_hands_no_ended_run_back() {
+async fn worker_stopped_after_table_lock_records_every_completed_run() {
     const RUNS: u32 = 100;
     let Fixture { db, database: _database } = Fixture::new().await;
     let door = Door(Arc::new(Semaphore::new(0)));
@@ -291,7 +291,7 @@ async fn triggers_fails() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocked_run_says_what_it_failed_with() {
+async fn blocked_run_keeps_original_failure_as_cause() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = triggers_fails().enqueue(&db).await.unwrap();
     refuse(&db, "outcome", "P0001", &[run.id()]).await;
@@ -308,7 +308,7 @@ async fn triggers_fails_at_length() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_failure_is_too_long_for_an_audit_fails_with_that_as_its_reason() {
+async fn run_fails_with_trigger_error_when_failure_is_too_long() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(
         &db,
@@ -328,7 +328,7 @@ async fn run_whose_failure_is_too_long_for_an_audit_fails_with_that_as_its_reaso
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_every_end_is_refused_is_blocked_and_not_executed_again() {
+async fn run_with_every_outcome_refused_is_blocked_without_second_execution() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let bodies = Bodies::default();
     let ids = [
@@ -384,7 +384,7 @@ async fn waiting_parent(db: &Db, door: &Door, is_transactional: bool) -> (Worker
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
+async fn child_completes_when_trigger_refuses_to_queue_its_parent() {
     let codes = ["P0001", "58030", "25006", "40001"];
     join_all(codes.iter().flat_map(|code| [(code, false), (code, true)]).map(
         async |(code, is_transactional)| {
@@ -404,7 +404,7 @@ async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn child_whose_waiting_parent_a_session_locks_ends_in_its_transaction() {
+async fn transactional_child_completes_while_its_waiting_parent_is_locked() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let door = Door(Arc::new(Semaphore::new(0)));
     let (worker, parent) = waiting_parent(&db, &door, true).await;
@@ -420,7 +420,7 @@ async fn child_whose_waiting_parent_a_session_locks_ends_in_its_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn body_keeps_its_lock_limit_until_its_commit() {
+async fn body_keeps_its_lock_timeout_until_commit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(
         &db,
@@ -441,7 +441,7 @@ async fn body_keeps_its_lock_limit_until_its_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_waits_for_locks_at_most_30_s_and_keeps_the_lock_limit_of_its_body() {
+async fn release_uses_30s_lock_timeout_and_commit_keeps_body_timeout() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(
         &db,
@@ -471,7 +471,7 @@ async fn node_waits_for_locks_at_most_30_s_and_keeps_the_lock_limit_of_its_body(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn child_whose_parent_a_trigger_refuses_to_queue_can_be_cancelled() {
+async fn child_is_cancelled_when_trigger_refuses_to_queue_its_parent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![triggers_waits_for_its_child]).timings(Timings::FAST);
     let worker = app.idle_residency(Duration::ZERO).start().await.unwrap();
@@ -487,7 +487,7 @@ async fn child_whose_parent_a_trigger_refuses_to_queue_can_be_cancelled() {
 
 /// With the default timings, only a call that passes all refused runs reaches the others in time.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_orphans_that_a_foreign_server_refuses_hold_no_other() {
+async fn many_orphans_refused_with_foreign_server_error_delay_no_other() {
     join_all(["25006", "53100"].map(async |code| {
         let Fixture { db, database: _database } = Fixture::new().await;
         let mut runs = Vec::new();
@@ -515,7 +515,7 @@ fn keeping(table: &str, run_id: Uuid) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deadline_whose_row_a_foreign_key_keeps_holds_up_no_other() {
+async fn deadline_row_pinned_by_foreign_key_delays_no_other_deadline() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut runs = Vec::new();
     for _ in 0..120 {
@@ -534,7 +534,7 @@ async fn deadline_whose_row_a_foreign_key_keeps_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pause_whose_row_a_foreign_key_keeps_holds_up_no_other() {
+async fn pause_row_pinned_by_foreign_key_delays_no_other_pause() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![triggers_says]).await;
     let mut ended = Vec::new();
@@ -555,7 +555,7 @@ async fn pause_whose_row_a_foreign_key_keeps_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspects_that_a_trigger_keeps_out_of_their_queue_hold_up_no_other() {
+async fn suspects_refused_by_trigger_delay_no_other_run() {
     join_all(["58030", "P0001"].map(async |code| {
         let Fixture { db, database: _database } = Fixture::new().await;
         let mut suspects = Vec::new();

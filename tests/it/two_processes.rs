@@ -30,7 +30,7 @@ fn named(name: &str, workers: &[WorkerInfo]) -> i64 {
 }
 
 #[tokio::test]
-async fn runs_of_killed_process_go_on_in_another_before_its_lease_is_over() {
+async fn runs_of_killed_process_continue_in_another_before_lease_expires() {
     let fixture = Fixture::new().await;
     let (mut killed, _other) = (worker("killed", &fixture), worker("other", &fixture));
     let workers = async || fixture.db.workers().await.unwrap();

@@ -68,7 +68,7 @@ mod elsewhere {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unreadable_queued_run_is_blocked_with_its_path_and_others_complete() {
+async fn unreadable_queued_run_is_blocked_with_path_and_others_complete() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut broken = Vec::new();
     for (statement, path) in QUEUED {
@@ -97,7 +97,7 @@ async fn unreadable_queued_run_is_blocked_with_its_path_and_others_complete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unreadable_run_completes_once_its_row_is_mended_and_it_is_resumed() {
+async fn unreadable_run_completes_after_row_repair_and_resume() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = bystander().enqueue(&db).await.unwrap();
     break_rows(&db, run.id(), r#"update runledger.run set options = '{"x":1}' where run_id = $run"#).await;
@@ -115,7 +115,7 @@ async fn unreadable_run_completes_once_its_row_is_mended_and_it_is_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn worker_with_a_job_that_is_null_is_listed() {
+async fn worker_with_null_job_is_listed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![bystander]).await;
     execute(&db, "update runledger.worker set jobs = jobs || null, queues = queues || null").await;
@@ -144,7 +144,7 @@ const RECORDED: [(&str, &str); 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unreadable_step_blocks_its_run_and_verify_names_it() {
+async fn unreadable_step_blocks_its_run_and_is_reported_by_verify() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let serves = jobs![two_steps, first];
     let first_worker = worker(&db, serves).await;
@@ -184,7 +184,7 @@ async fn fails_once(#[inject] context: &Context) -> Result<u32> {
 
 /// A client can write metadata that SQL cannot parse. Only the list of runs parses metadata in SQL.
 #[tokio::test(flavor = "multi_thread")]
-async fn options_that_only_sql_cannot_read_hold_up_no_retry_and_no_list() {
+async fn options_unreadable_only_to_sql_delay_neither_retry_nor_list() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = fails_once().enqueue(&db).await.unwrap();
     let nul = r#"update runledger.run set options = '{"metadata":{"a":"\u0000 \"resource\""}}' where run_id = $run"#;
@@ -198,7 +198,7 @@ async fn options_that_only_sql_cannot_read_hold_up_no_retry_and_no_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orphan_with_full_counters_is_settled_beside_the_other_orphans() {
+async fn orphan_with_maximal_counters_is_requeued_then_blocked_beside_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let (full, other) = (bystander().enqueue(&db).await.unwrap(), bystander().enqueue(&db).await.unwrap());
     // A dead worker owns both runs.
@@ -219,7 +219,7 @@ async fn orphan_with_full_counters_is_settled_beside_the_other_orphans() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_worker_with_an_infinite_heartbeat_is_buried() {
+async fn silent_worker_with_infinite_heartbeat_is_declared_dead() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let silent = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
                   values ('silent', '0', 'silent', '{}', '{}', '-infinity', runledger.server_incarnation())";
@@ -232,7 +232,7 @@ async fn silent_worker_with_an_infinite_heartbeat_is_buried() {
 
 /// The index of `ready` could not store the run.
 #[tokio::test]
-async fn long_queues_and_jobs_are_refused_by_the_table() {
+async fn overlong_queue_and_job_names_violate_table_constraint() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run_id = bystander().enqueue(&db).await.unwrap().id();
     for column in ["queue", "job"] {
@@ -282,7 +282,7 @@ async fn waits_for_told(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_end_wakes_or_releases_one_with_an_overlong_resource_completes_in_its_first_attempt() {
+async fn first_attempt_completes_despite_overlong_resource_of_parent_or_dependent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_for_told, told_to_end]).await;
     let mut graph = Graph::new("overlong");
@@ -306,7 +306,7 @@ async fn run_whose_end_wakes_or_releases_one_with_an_overlong_resource_completes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn duration_option_is_clamped_and_an_unreadable_one_counts_as_absent() {
+async fn duration_option_is_clamped_and_unreadable_one_counts_as_absent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (options, expected) in [
         (r#"{"delay_us": 1500000}"#, "00:00:01.5"),
@@ -331,7 +331,7 @@ async fn says(word: String) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_that_the_database_refuses_fails_its_run_and_no_other_of_its_batch() {
+async fn output_refused_by_database_fails_only_its_run_in_batch() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let refuses = r#"
         create function refuse() returns trigger language plpgsql as $$ begin raise data_exception using message = 'no poison'; end $$;
@@ -382,7 +382,7 @@ async fn mend_content(db: &Db) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn run_whose_content_takes_the_server_too_long_is_blocked_and_others_go_on() {
+async fn run_with_content_read_timeout_is_blocked_and_others_continue() {
     let Fixture { db, database: _database } = Fixture::new().await;
     spoil_content(&db, "perform pg_sleep(120)").await;
     let mut graph = Graph::new("slow");
@@ -404,7 +404,7 @@ async fn run_whose_content_takes_the_server_too_long_is_blocked_and_others_go_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() {
+async fn run_with_content_read_error_is_blocked_and_others_continue() {
     let Fixture { db, database: _database } = Fixture::new().await;
     // PostgreSQL raises this error if a text would exceed 1 GB.
     spoil_content(&db, "raise program_limit_exceeded using message = 'out of memory'").await;

@@ -127,19 +127,19 @@ async fn a_checkout_survives() {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn an_idempotent_step_a_transactional_job_a_sleep_a_signal_and_an_inline_step_survive() {
+async fn workflow_with_steps_sleep_and_signal_survives_every_crash() {
     a_checkout_survives().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn crashes_are_made_from_several_threads_as_well() {
+async fn workflow_survives_every_crash_on_multi_thread_runtime() {
     a_checkout_survives().await;
 }
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn children_survive_and_their_parent_hears_of_them_once() {
+async fn parent_with_children_survives_every_crash() {
     let test = kit().await.with(jobs![family, child, double]);
     let crashes = test.crash_everywhere(family()).await.unwrap();
     is_thorough(&crashes, 40);
@@ -147,7 +147,7 @@ async fn children_survive_and_their_parent_hears_of_them_once() {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_graph_survives_and_is_there_once() {
+async fn graph_survives_every_crash_and_is_created_once() {
     let test = kit().await.with(jobs![totals, total, double]);
     let crashes = test
         .crash_everywhere(totals())
@@ -164,21 +164,21 @@ async fn a_graph_survives_and_is_there_once() {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn maps_and_branches_survive() {
+async fn maps_and_branches_survive_every_crash() {
     let test = kit().await.with(jobs![fan_out, double]);
     let crashes = test.crash_everywhere(fan_out()).await.unwrap();
     is_thorough(&crashes, 30);
 }
 
 #[tokio::test]
-async fn a_step_that_is_retried_survives() {
+async fn retried_step_survives_every_crash() {
     let test = kit().await.with(jobs![patient, second_time_lucky]);
     let crashes = test.crash_everywhere(patient()).await.unwrap();
     is_thorough(&crashes, 12);
 }
 
 #[tokio::test]
-async fn a_job_that_is_a_run_of_its_own_survives_transactional_or_not() {
+async fn plain_and_transactional_job_runs_survive_every_crash() {
     let test = kit().await.with(jobs![book, double]);
     let crashes = test
         .crash_everywhere(book("once"))
@@ -214,7 +214,7 @@ async fn pays(wf: &Wf) -> Result<()> {
 static MOST_ASKED: AtomicU32 = AtomicU32::new(0);
 
 #[tokio::test]
-async fn a_fake_outlives_the_workers_of_its_run_and_is_no_other_runs() {
+async fn fake_outlives_workers_of_one_run_and_serves_no_other() {
     let test = Testing::new().await.unwrap().with(jobs![pays, pay]).provide_shared_fake(Provider::default);
     let holds = |end: runledger::testing::Ended<()>| async move {
         let provider = end.fake::<Provider>().unwrap();
@@ -239,7 +239,7 @@ async fn enters(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_crashes_of_a_renamed_job_are_found_by_any_of_its_names() {
+async fn faults_of_renamed_job_are_selected_by_any_name() {
     let test = Testing::new().await.unwrap().with(jobs![enters, entered]);
     for name in ["listed", "noted", "entered"] {
         let only = format!("delivered step `{name}[eu]` twice");

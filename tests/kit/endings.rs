@@ -48,7 +48,7 @@ async fn trip(wf: &Wf) -> Result<()> {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_saga_that_is_taken_back_survives_and_takes_back_once_the_last_first() {
+async fn failed_saga_survives_every_crash_compensating_once_in_reverse_order() {
     let test = kit().await.with(jobs![trip, book, unbook]);
     let crashes = test
         .crash_everywhere(trip())
@@ -75,7 +75,7 @@ async fn picks(wf: &Wf) -> Result<()> {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_race_in_a_saga_survives_and_leaves_nothing_that_any_of_its_steps_did() {
+async fn race_in_saga_survives_every_crash_and_is_fully_compensated() {
     let test = kit().await.with(jobs![picks, book, unbook]);
     let crashes = test
         .crash_everywhere(picks())
@@ -112,7 +112,7 @@ async fn stocks(wf: &Wf) -> Result<i64> {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn an_inline_transaction_with_an_enqueue_a_line_and_a_published_value_survives() {
+async fn inline_transaction_with_enqueue_emit_and_publish_survives_every_crash() {
     let test = kit().await.with(jobs![stocks, book]);
     let crashes = test
         .crash_everywhere(stocks())
@@ -145,7 +145,7 @@ async fn nightly(wf: &Wf, day: u32) -> Result<u32> {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_loop_in_slices_survives() {
+async fn continue_as_new_loop_survives_every_crash() {
     let test = kit().await.with(jobs![nightly, book]);
     let crashes = test
         .crash_everywhere(nightly(1))
@@ -169,7 +169,7 @@ async fn patient(wf: &Wf) -> Result<()> {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_a_deadline_ends_survives() {
+async fn run_cancelled_by_deadline_survives_every_crash() {
     let test = kit().await.with(jobs![patient, book]);
     let crashes = test
         .crash_everywhere(patient().deadline(30 * DAY))

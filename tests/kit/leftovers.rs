@@ -14,7 +14,7 @@ async fn databases(test: &Testing, beginning: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn databases_of_dead_processes_are_dropped_and_those_in_use_are_kept() {
+async fn databases_of_dead_processes_are_dropped_and_live_ones_remain() {
     let keeper = Testing::new().await.unwrap();
     let left_over = format!("rl_kit_dead{}_0", std::process::id());
     let create = AssertSqlSafe(format!("create database {left_over}"));

@@ -42,7 +42,7 @@ async fn waits_for_it(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn parent_is_woken_although_its_worker_died_before_it_woke_it() {
+async fn parent_wakes_after_worker_crash_before_wake_up_commit() {
     let test = Testing::new().await.unwrap().with(jobs![waits_for_it, ends_beside_a_lock]);
     let test = test.provide_with(Clone::clone);
     let crashes =

@@ -62,24 +62,24 @@ async fn an_order_is_paid_once() {
 }
 
 #[tokio::test]
-async fn a_mock_stands_in_the_place_of_a_step_and_the_rest_is_real() {
+async fn mock_replaces_step_and_other_steps_execute() {
     an_order_is_paid_once().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_kit_works_on_several_threads_as_well() {
+async fn mocked_workflow_completes_on_multi_thread_runtime() {
     an_order_is_paid_once().await;
 }
 
 #[tokio::test]
-async fn a_mock_stands_in_the_place_of_a_run_and_needs_nothing_that_its_job_injects() {
+async fn mock_replaces_run_and_needs_no_injected_value() {
     let test = kit().await.mock(charge, |_: Order, _: String| async { Ok("paid".to_owned()) });
     let run = test.start(charge(order(), "")).await.unwrap();
     assert_eq!(run.result().await.unwrap(), "paid");
 }
 
 #[tokio::test]
-async fn without_its_mock_a_job_wants_what_it_injects() {
+async fn unmocked_job_requires_its_injected_value() {
     let error = kit().await.start(checkout(order())).await.unwrap_err();
     assert!(error.to_string().contains("Gateway"), "{error}");
     let test = kit().await.provide(Gateway);
@@ -89,7 +89,7 @@ async fn without_its_mock_a_job_wants_what_it_injects() {
 }
 
 #[tokio::test]
-async fn a_mock_that_fails_is_retried_as_its_job_says() {
+async fn failing_mock_follows_retry_policy_of_its_job() {
     let tries = AtomicU32::new(0);
     let test =
         kit().await.signals([("approval", true)]).auto_advance_time().mock(
@@ -107,7 +107,7 @@ async fn a_mock_that_fails_is_retried_as_its_job_says() {
 }
 
 #[tokio::test]
-async fn signals_of_a_script_are_sent_when_a_run_waits_for_them() {
+async fn scripted_signals_are_sent_when_run_waits_for_them() {
     let test = kit()
         .await
         .signals([("approval", false)])
@@ -127,7 +127,7 @@ async fn meets(#[inject] outside: &Outside) -> Result<u32> {
 }
 
 #[tokio::test]
-async fn a_fake_is_made_for_each_database_and_shown_to_the_test() {
+async fn fake_is_created_per_database_and_visible_to_test() {
     for _ in 0..2 {
         let test = Testing::new().await.unwrap().with(jobs![meets]).provide_shared_fake(Outside::default);
         assert_eq!(test.start(meets()).await.unwrap().result().await.unwrap(), 1);
@@ -143,20 +143,20 @@ async fn books(#[inject] db: &Db, #[inject] tx: &mut Tx) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn a_value_may_be_made_from_the_database_of_the_test() {
+async fn value_can_be_provided_from_test_database() {
     let test = Testing::new().await.unwrap().with(jobs![books]).provide_with(Clone::clone);
     assert!(test.start(books()).await.unwrap().result().await.unwrap());
 }
 
 #[tokio::test]
-async fn a_transactional_job_is_not_mocked() {
+async fn transactional_job_cannot_be_mocked() {
     let test = Testing::new().await.unwrap().with(jobs![books]).mock(books, || async { Ok(true) });
     let error = test.start(books()).await.unwrap_err();
     assert!(error.to_string().starts_with("job `books` is transactional"), "{error}");
 }
 
 #[tokio::test]
-async fn a_database_is_gone_with_its_test() {
+async fn database_is_dropped_with_its_test() {
     let test = Testing::new().await.unwrap();
     let url = test.url();
     assert!(Db::connect(&url).await.is_ok());

@@ -87,7 +87,7 @@ fn broken(error: CrashError) -> (String, String, String) {
 }
 
 #[tokio::test]
-async fn a_side_effect_outside_a_step_is_found() {
+async fn side_effect_outside_step_is_detected() {
     let test = kit().await.with(jobs![effect_outside_a_step, nothing]);
     let error = test
         .crash_everywhere(effect_outside_a_step())
@@ -103,7 +103,7 @@ async fn a_side_effect_outside_a_step_is_found() {
 }
 
 #[tokio::test]
-async fn invariant_that_cannot_be_checked_says_why() {
+async fn invariant_error_is_reported_with_its_cause() {
     let test = kit().await.with(jobs![nothing]);
     let error = test
         .crash_everywhere(nothing())
@@ -116,7 +116,7 @@ async fn invariant_that_cannot_be_checked_says_why() {
 }
 
 #[tokio::test]
-async fn a_step_that_is_not_idempotent_is_found() {
+async fn non_idempotent_step_is_detected() {
     let test = kit().await.with(jobs![step_that_is_not_idempotent, book_anew]);
     let once = |end: runledger::testing::Ended<()>| async move {
         let n = n_booked(end.db()).await;
@@ -137,7 +137,7 @@ async fn a_step_that_is_not_idempotent_is_found() {
 }
 
 #[tokio::test]
-async fn a_decision_on_what_is_not_recorded_is_found() {
+async fn branch_on_unrecorded_value_is_detected() {
     let test = kit().await.with(jobs![decides_on_what_is_not_recorded, nothing]);
     let error = test.crash_everywhere(decides_on_what_is_not_recorded()).await.unwrap_err();
     let (_, problem, _) = broken(error);
@@ -146,7 +146,7 @@ async fn a_decision_on_what_is_not_recorded_is_found() {
 }
 
 #[tokio::test]
-async fn a_result_that_a_replay_changes_is_found() {
+async fn result_changed_by_replay_is_detected() {
     let test = kit().await.with(jobs![result_that_is_not_recorded, nothing]);
     let error = test.crash_everywhere(result_that_is_not_recorded()).await.unwrap_err();
     let (_, problem, _) = broken(error);
@@ -165,7 +165,7 @@ async fn waits_for_ever(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_differs_without_a_fault_is_not_taken_for_a_crashs_doing() {
+async fn difference_without_fault_is_not_attributed_to_crash() {
     let test = kit().await.with(jobs![never_the_same]);
     let error = test.crash_everywhere(never_the_same()).await.unwrap_err().to_string();
     assert!(error.starts_with("`never_the_same` without any fault: "), "{error}");
@@ -173,7 +173,7 @@ async fn what_differs_without_a_fault_is_not_taken_for_a_crashs_doing() {
 }
 
 #[tokio::test]
-async fn workflow_that_fails_without_a_fault_is_reported() {
+async fn workflow_failure_without_fault_is_reported() {
     let test = kit().await.with(jobs![waits_for_ever, nothing]);
     let error = test.crash_everywhere(waits_for_ever()).await.unwrap_err();
     assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
@@ -184,7 +184,7 @@ async fn workflow_that_fails_without_a_fault_is_reported() {
 
 /// An invariant on rows alone also holds for a workflow that does nothing.
 #[tokio::test]
-async fn workflow_that_fails_without_a_fault_is_reported_despite_an_invariant() {
+async fn workflow_failure_without_fault_is_reported_despite_invariant() {
     let test = kit().await.with(jobs![waits_for_ever, nothing]);
     let at_most_one = |end: runledger::testing::Ended<()>| async move {
         assert!(n_booked(end.db()).await <= 1);
@@ -195,7 +195,7 @@ async fn workflow_that_fails_without_a_fault_is_reported_despite_an_invariant() 
 }
 
 #[tokio::test]
-async fn expected_failure_survives_and_an_invariant_may_want_more() {
+async fn expected_failure_survives_crashes_and_invariant_may_demand_more() {
     let test = kit().await.with(jobs![waits_for_ever, nothing]);
     let crashes = test.crash_everywhere(waits_for_ever()).expect_state(RunState::Failed);
     assert!(crashes.await.unwrap().n_crashes() > 8);
@@ -212,7 +212,7 @@ async fn expected_failure_survives_and_an_invariant_may_want_more() {
 }
 
 #[tokio::test]
-async fn expected_failure_that_does_not_come_is_reported() {
+async fn missing_expected_failure_is_reported() {
     let test = kit().await.with(jobs![nothing]);
     let error = test.crash_everywhere(nothing()).expect_state(RunState::Failed).await.unwrap_err();
     let said = error.to_string();
@@ -230,7 +230,7 @@ async fn fails_when_it_is_replayed(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn run_that_fails_only_after_a_crash_is_found_despite_an_invariant() {
+async fn run_failure_only_after_crash_is_detected_despite_invariant() {
     let test = kit().await.with(jobs![fails_when_it_is_replayed, nothing]);
     let crashes = test.crash_everywhere(fails_when_it_is_replayed()).invariant(|_| async { Ok(()) });
     let (_, problem, _) = broken(crashes.await.unwrap_err());
@@ -241,7 +241,7 @@ async fn run_that_fails_only_after_a_crash_is_found_despite_an_invariant() {
 }
 
 #[tokio::test]
-async fn faults_are_chosen_by_name_and_by_number() {
+async fn fault_count_is_limited_and_unknown_fault_lists_known_ones() {
     let test = kit().await.with(jobs![waits_for_ever, nothing]);
     let fails_always = || test.crash_everywhere(waits_for_ever()).expect_state(RunState::Failed);
     let some = fails_always().at_most(3).seed(7).await.unwrap();
@@ -251,7 +251,7 @@ async fn faults_are_chosen_by_name_and_by_number() {
 }
 
 #[tokio::test]
-async fn a_test_that_has_runs_already_is_no_beginning() {
+async fn crash_test_with_existing_runs_is_refused() {
     let test = kit().await.with(jobs![nothing]);
     test.start(nothing()).await.unwrap().result().await.unwrap();
     assert!(matches!(test.crash_everywhere(nothing()).await, Err(CrashError::Setup { .. })));
@@ -269,7 +269,7 @@ async fn leaves_a_child_that_waits(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn child_that_is_left_and_does_not_end_is_reported() {
+async fn abandoned_child_that_never_ends_is_reported() {
     let test = Testing::new().await.unwrap().with(jobs![leaves_a_child_that_waits, waits_for_a_signal]);
     let error = test.crash_everywhere(leaves_a_child_that_waits()).await.unwrap_err();
     assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
@@ -292,7 +292,7 @@ async fn enqueues_a_run_that_blocks(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn enqueued_run_that_a_crash_blocks_is_reported() {
+async fn enqueued_run_blocked_by_crash_is_reported() {
     let jobs = jobs![enqueues_a_run_that_blocks, enqueues, decides_on_what_is_not_recorded, nothing];
     let test = Testing::new().await.unwrap().with(jobs);
     let (_, problem, _) = broken(test.crash_everywhere(enqueues_a_run_that_blocks()).await.unwrap_err());
@@ -307,7 +307,7 @@ async fn step_that_is_not_idempotent_under_a_random_key(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn step_with_a_random_key_meets_its_faults() {
+async fn step_with_random_key_meets_its_faults() {
     let test = kit().await.with(jobs![step_that_is_not_idempotent_under_a_random_key, book_anew]);
     let crashes = test.crash_everywhere(step_that_is_not_idempotent_under_a_random_key());
     let crashes = crashes.invariant(|end| async move {
@@ -326,7 +326,7 @@ async fn two_steps_with_uuids(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn each_step_with_a_uuid_in_its_key_is_delivered_twice() {
+async fn each_step_with_uuid_key_is_delivered_twice() {
     let test = kit().await.with(jobs![two_steps_with_uuids, nothing]);
     let error = test.crash_everywhere(two_steps_with_uuids()).only("none").await.unwrap_err().to_string();
     for name in ["delivered step `nothing[*]` twice", "delivered step `nothing[*] (number 2)` twice"] {
@@ -357,7 +357,7 @@ async fn enqueues_runs_that_go_on(wf: &Wf) -> Result<()> {
 
 /// One enqueued run never ends, and another worker would serve the other.
 #[tokio::test]
-async fn enqueued_runs_that_do_not_end_are_no_failure() {
+async fn unfinished_enqueued_runs_are_not_reported() {
     let test = kit().await.with(jobs![enqueues_runs_that_go_on, enqueues_what_goes_on, repeats_itself]);
     let crashes = test.crash_everywhere(enqueues_runs_that_go_on()).await.unwrap();
     assert!(crashes.n_crashes() > 5, "{crashes}");
@@ -371,10 +371,10 @@ async fn again_with(test: &str, variable: &str, value: &str) {
 }
 
 #[tokio::test]
-async fn variable_chooses_the_fault_over_what_the_test_says() {
+async fn environment_variable_overrides_fault_chosen_by_test() {
     const OTHER: &str = "no such fault";
     if std::env::var("RUNLEDGER_CRASH_ONLY").as_deref() != Ok(OTHER) {
-        let test = "planted::variable_chooses_the_fault_over_what_the_test_says";
+        let test = "planted::environment_variable_overrides_fault_chosen_by_test";
         return again_with(test, "RUNLEDGER_CRASH_ONLY", OTHER).await;
     }
     let test = kit().await.with(jobs![nothing]);
@@ -383,10 +383,10 @@ async fn variable_chooses_the_fault_over_what_the_test_says() {
 }
 
 #[tokio::test]
-async fn variable_chooses_the_seed_over_what_the_test_says() {
+async fn environment_variable_overrides_seed_chosen_by_test() {
     const OTHER: &str = "no number";
     if std::env::var("RUNLEDGER_CRASH_SEED").as_deref() != Ok(OTHER) {
-        let test = "planted::variable_chooses_the_seed_over_what_the_test_says";
+        let test = "planted::environment_variable_overrides_seed_chosen_by_test";
         return again_with(test, "RUNLEDGER_CRASH_SEED", OTHER).await;
     }
     let test = kit().await.with(jobs![nothing]);

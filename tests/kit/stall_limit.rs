@@ -57,13 +57,13 @@ async fn forgets(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn run_that_waits_for_a_long_body_ends_beside_an_unserved_child() {
+async fn run_waiting_for_long_body_completes_beside_unserved_child() {
     let test = Testing::new().await.unwrap().with(jobs![forgets, slow]).stall_limit(Duration::from_secs(3));
     test.start(forgets()).await.unwrap().result().await.unwrap();
 }
 
 #[tokio::test]
-async fn run_without_a_permit_is_reported_beside_one_that_goes_on() {
+async fn run_without_permit_is_reported_beside_progressing_run() {
     let test =
         Testing::new().await.unwrap().with(jobs![nothing, ticks]).stall_limit(Duration::from_millis(500));
     test.db().set_permits("gateway", 0).await.unwrap();
@@ -86,7 +86,7 @@ async fn hangs_beside_a_child(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
-async fn crashed_body_that_hangs_is_reported_beside_a_child_that_goes_on() {
+async fn crash_test_reports_hanging_body_beside_progressing_child() {
     let jobs = jobs![hangs_beside_a_child, hangs, ticks];
     let test = Testing::new().await.unwrap().with(jobs).stall_limit(Duration::from_millis(500));
     let crashes = test.crash_everywhere(hangs_beside_a_child()).into_future();
@@ -96,7 +96,7 @@ async fn crashed_body_that_hangs_is_reported_beside_a_child_that_goes_on() {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn run_beside_an_endless_sleeper_is_reported_as_stuck() {
+async fn run_beside_endless_sleeper_is_reported_as_stuck() {
     let test = Testing::new().await.unwrap().with(jobs![nightly, waits]).auto_advance_time();
     let test = test.stall_limit(Duration::from_secs(3));
     let _endless = test.start(nightly()).await.unwrap();
@@ -109,13 +109,13 @@ async fn run_beside_an_endless_sleeper_is_reported_as_stuck() {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn run_that_sleeps_thousands_of_times_ends() {
+async fn run_that_sleeps_more_than_1000_times_completes() {
     let test = Testing::new().await.unwrap().with(jobs![naps]).auto_advance_time();
     assert_eq!(test.start(naps(1_500)).await.unwrap().result().await.unwrap(), 1_500);
 }
 
 #[tokio::test]
-async fn crashed_run_that_stands_still_is_reported_with_the_stall_limit() {
+async fn crash_test_reports_stalled_run_with_stall_limit() {
     let test = Testing::new().await.unwrap().with(jobs![waits]).stall_limit(Duration::from_secs(5));
     let error = tokio::time::timeout(LONG, test.crash_everywhere(waits()).into_future());
     let error = error.await.expect("the kit keeps to the stall limit").unwrap_err();
@@ -125,7 +125,7 @@ async fn crashed_run_that_stands_still_is_reported_with_the_stall_limit() {
 }
 
 #[tokio::test]
-async fn crashed_body_longer_than_the_stall_limit_names_it() {
+async fn crash_test_names_stall_limit_when_body_exceeds_it() {
     let test = Testing::new().await.unwrap().with(jobs![slow]).stall_limit(Duration::from_secs(1));
     let said = test.crash_everywhere(slow()).await.unwrap_err().to_string();
     assert!(
@@ -135,7 +135,7 @@ async fn crashed_body_longer_than_the_stall_limit_names_it() {
 }
 
 #[tokio::test]
-async fn crashes_without_a_met_fault_are_an_error() {
+async fn crash_test_that_meets_no_fault_fails() {
     let test = Testing::new().await.unwrap().with(jobs![nothing]);
     let error = test.crash_everywhere(nothing()).at_most(0).await.unwrap_err();
     assert!(matches!(error, CrashError::NothingMet { .. }), "{error:?}");

@@ -31,7 +31,7 @@ async fn until_a_day(wf: &Wf, days: u32) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn a_sleep_until_an_instant_of_skipped_time_is_over_when_that_instant_is_reached() {
+async fn sleep_until_skipped_instant_ends_when_instant_is_reached() {
     let test = Testing::new().await.unwrap().with(jobs![until_a_day]).auto_advance_time();
     let run = test.start(until_a_day(90)).await.unwrap();
     assert!(is_about(run.result().await.unwrap(), 90 * DAY));
@@ -48,14 +48,14 @@ fn is_about(seconds: u64, wanted: Duration) -> bool {
 }
 
 #[tokio::test]
-async fn sleeps_of_months_are_over_at_once_and_have_passed_by_the_workflows_clock() {
+async fn month_long_sleeps_are_skipped_and_advance_workflow_clock() {
     let test = Testing::new().await.unwrap().with(jobs![months]).auto_advance_time();
     let took = test.start(months(5)).await.unwrap().result().await.unwrap();
     assert!(took.len() == 5 && took.iter().all(|took| is_about(*took, 30 * DAY)), "{took:?}");
 }
 
 #[tokio::test]
-async fn time_passes_only_when_the_test_says_so_where_it_does_not_pass_by_itself() {
+async fn time_advances_only_on_request_without_auto_advance() {
     let test = Testing::new().await.unwrap().with(jobs![months]);
     let run = test.start(months(1)).await.unwrap();
     run.wait_until_idle().await.unwrap();
@@ -88,7 +88,7 @@ async fn first(wf: &Wf, one: u32, other: u32) -> Result<Vec<u32>> {
 }
 
 #[tokio::test]
-async fn instants_keep_their_order_within_a_run() {
+async fn concurrent_sleeps_of_run_end_in_order() {
     let test = Testing::new().await.unwrap().with(jobs![first, tick]).auto_advance_time();
     assert_eq!(test.start(first(9, 2)).await.unwrap().result().await.unwrap(), [2, 9]);
 }
@@ -116,7 +116,7 @@ async fn later(wf: &Wf) -> Result<Vec<SystemTime>> {
 }
 
 #[tokio::test]
-async fn runs_wake_in_the_order_of_their_instants() {
+async fn runs_wake_in_order_of_their_instants() {
     let test = Testing::new().await.unwrap().with(jobs![later, stamps, sleeper]).auto_advance_time();
     let began = SystemTime::now();
     let woke = test.start(later()).await.unwrap().result().await.unwrap();
@@ -130,7 +130,7 @@ async fn gives_up(wf: &Wf) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn a_wait_with_a_limit_runs_out_where_nobody_sends() {
+async fn wait_times_out_only_without_signal() {
     let test = Testing::new().await.unwrap().with(jobs![gives_up]).auto_advance_time();
     assert!(!test.start(gives_up()).await.unwrap().result().await.unwrap());
     let test =
@@ -144,7 +144,7 @@ async fn never() -> Result<()> {
 }
 
 #[tokio::test]
-async fn pauses_between_attempts_and_delays_are_skipped_too() {
+async fn retry_backoff_and_delays_are_skipped() {
     let test = Testing::new().await.unwrap().with(jobs![never]).auto_advance_time();
     let run = test.start(never().delay(90 * DAY)).await.unwrap();
     assert!(matches!(run.result().await, Err(ClientError::RunFailed { .. })));
@@ -157,7 +157,7 @@ async fn waits_a_month_for_a_signal(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test]
-async fn deadline_that_time_is_skipped_to_waits_for_whoever_has_locked_the_run() {
+async fn deadline_reached_by_time_skip_waits_for_run_lock() {
     let test = Testing::new().await.unwrap().with(jobs![waits_a_month_for_a_signal]);
     let run = test.start(waits_a_month_for_a_signal().deadline(30 * DAY)).await.unwrap();
     run.wait_until_idle().await.unwrap();

@@ -21,7 +21,7 @@ async fn order(wf: &Wf, n: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_that_are_awaited_together_leave_the_pool_to_bodies() {
+async fn concurrent_results_leave_pool_connections_to_bodies() {
     let test = Testing::new().await.unwrap().with(jobs![order, books]).auto_advance_time();
     let test = test.stall_limit(Duration::from_secs(1));
     let mut runs = Vec::new();
@@ -54,7 +54,7 @@ async fn sender(wf: &Wf, to: String) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_that_are_awaited_together_skip_time_once() {
+async fn concurrent_results_skip_time_once() {
     for _ in 0..12 {
         let test = Testing::new().await.unwrap().with(jobs![limited, sender, sends]);
         let test = test.provide_with(Clone::clone).auto_advance_time();
@@ -72,7 +72,7 @@ async fn takes(wf: &Wf, n: u32) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_that_are_awaited_together_share_the_script() {
+async fn concurrent_results_share_signal_script() {
     let test = Testing::new().await.unwrap().with(jobs![takes]).signals([("go", 1), ("go", 2), ("go", 3)]);
     let test = test.stall_limit(Duration::from_secs(2));
     let mut runs = Vec::new();
@@ -86,7 +86,7 @@ async fn results_that_are_awaited_together_share_the_script() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn result_that_nobody_polls_holds_up_no_other() {
+async fn unpolled_result_delays_no_other_result() {
     for _ in 0..12 {
         let test =
             Testing::new().await.unwrap().with(jobs![takes, books]).stall_limit(Duration::from_secs(5));
@@ -102,7 +102,7 @@ async fn result_that_nobody_polls_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn start_that_nobody_polls_holds_up_no_other() {
+async fn unpolled_start_delays_no_other_start() {
     let test = Testing::new().await.unwrap().with(jobs![books]);
     let mut kept = std::pin::pin!(test.start(books(1)));
     assert!(futures::poll!(&mut kept).is_pending(), "the worker is not there yet");

@@ -44,7 +44,7 @@ async fn said<T: std::fmt::Debug>(result: impl Future<Output = Result<T, ClientE
 }
 
 #[tokio::test]
-async fn run_that_the_test_does_not_serve_is_reported() {
+async fn unserved_run_is_reported() {
     let test = Testing::new().await.unwrap().with(jobs![pay]).stall_limit(Duration::from_secs(1));
     let run = test.start(mail()).await.unwrap();
     let said = said(run.result()).await;
@@ -57,14 +57,14 @@ async fn run_that_the_test_does_not_serve_is_reported() {
 }
 
 #[tokio::test]
-async fn child_that_the_test_does_not_serve_is_reported() {
+async fn unserved_child_is_reported() {
     let test = Testing::new().await.unwrap().with(jobs![checkout, pay]).stall_limit(Duration::from_secs(3));
     let said = said(test.start(checkout()).await.unwrap().result()).await;
     assert!(said.contains("no worker of the test serves `mail`"), "{said}");
 }
 
 #[tokio::test]
-async fn unserved_child_is_reported_beside_a_run_that_goes_on() {
+async fn unserved_child_is_reported_beside_progressing_run() {
     let jobs = jobs![checkout, pay, ticks];
     let test = Testing::new().await.unwrap().with(jobs).stall_limit(Duration::from_millis(500));
     test.start(ticks()).await.unwrap();
@@ -73,7 +73,7 @@ async fn unserved_child_is_reported_beside_a_run_that_goes_on() {
 }
 
 #[tokio::test]
-async fn time_passes_although_a_child_is_not_served() {
+async fn time_advances_despite_unserved_child() {
     let test = Testing::new().await.unwrap().with(jobs![sleeps]).auto_advance_time();
     let run = test.start(sleeps()).await.unwrap();
     tokio::time::timeout(LONG, run.result()).await.expect("the sleep is skipped").unwrap();
@@ -89,7 +89,7 @@ async fn waits_for_a_gate(wf: &Wf) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn gate_that_nobody_decides_is_named() {
+async fn undecided_gate_is_named() {
     let test =
         Testing::new().await.unwrap().with(jobs![waits_for_a_gate]).stall_limit(Duration::from_secs(3));
     let said = said(test.start(waits_for_a_gate()).await.unwrap().result()).await;
@@ -97,7 +97,7 @@ async fn gate_that_nobody_decides_is_named() {
 }
 
 #[tokio::test]
-async fn due_run_without_a_permit_is_reported() {
+async fn due_run_without_permit_is_reported() {
     let test = Testing::new().await.unwrap().with(jobs![pay]).stall_limit(Duration::from_secs(1));
     test.db().set_permits("gateway", 0).await.unwrap();
     let said = said(test.start(pay().resource("gateway")).await.unwrap().result()).await;
@@ -114,7 +114,7 @@ async fn paused_run_is_named() {
 }
 
 #[tokio::test]
-async fn crashes_of_a_workflow_with_an_unserved_child_name_the_job() {
+async fn crash_test_with_unserved_child_names_job() {
     let test = Testing::new().await.unwrap().with(jobs![sleeps]);
     let error = tokio::time::timeout(LONG, test.crash_everywhere(sleeps()).into_future());
     let error = error.await.expect("the kit gives up").unwrap_err();
@@ -123,7 +123,7 @@ async fn crashes_of_a_workflow_with_an_unserved_child_name_the_job() {
 }
 
 #[tokio::test]
-async fn unserved_queue_stuck_run_names_job_and_queue() {
+async fn stuck_run_in_unserved_queue_names_job_and_queue() {
     let test = Testing::new().await.unwrap().with(jobs![mail]).stall_limit(Duration::from_secs(1));
     let said = said(test.start(mail().queue("other")).await.unwrap().result()).await;
     assert!(said.contains("no worker of the test serves `mail` in queue `other`"), "{said}");
@@ -131,13 +131,13 @@ async fn unserved_queue_stuck_run_names_job_and_queue() {
 }
 
 #[tokio::test]
-async fn queue_named_by_the_test_is_served() {
+async fn queue_named_by_test_is_served() {
     let test = Testing::new().await.unwrap().with(jobs![mail]).queues(["other"]);
     assert_eq!(test.start(mail().queue("other")).await.unwrap().result().await.unwrap(), 8);
 }
 
 #[tokio::test]
-async fn disabled_job_stuck_run_gives_the_reason() {
+async fn stuck_run_of_disabled_job_gives_reason() {
     let test = Testing::new().await.unwrap().with(jobs![mail]).stall_limit(Duration::from_secs(1));
     test.db().set_overrides("mail", JobOverrides::new().disabled("no stamps")).await.unwrap();
     let run = test.start(mail()).await.unwrap();
@@ -153,7 +153,7 @@ async fn letter() -> Result<()> {
 }
 
 #[tokio::test]
-async fn job_disabled_under_another_of_its_names_gives_that_name_and_the_reason() {
+async fn job_disabled_by_any_name_reports_that_name_and_reason() {
     for name in ["kit.post", "kit.letter"] {
         let test = Testing::new().await.unwrap().with(jobs![letter]).stall_limit(Duration::from_secs(1));
         test.db().set_overrides(name, JobOverrides::new().disabled("no stamps")).await.unwrap();

@@ -127,7 +127,7 @@ async fn counts(asking: &mut PgConnection, counted: &'static str, n_runs: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn ten_thousand_runs_that_panic_time_out_spawn_and_fail_leave_nothing_behind() {
+async fn ten_thousand_panicking_timed_out_spawning_failing_runs_leak_nothing() {
     let _alone = ALONE.lock().await;
     // Drops the bodies' panic messages, which a harness that captures output would keep in memory.
     std::panic::set_hook(Box::new(|panic| {
@@ -153,8 +153,7 @@ async fn ten_thousand_runs_that_panic_time_out_spawn_and_fail_leave_nothing_behi
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn ten_thousand_runs_that_sleep_or_wait_for_a_signal_or_a_child_hold_no_slot_no_connection_and_no_memory()
- {
+async fn ten_thousand_suspended_runs_use_no_slot_connection_or_memory() {
     let _alone = ALONE.lock().await;
     let Fixture { db, database } = Fixture::new().await;
     let mut asking = database.connect().await.unwrap();
@@ -208,7 +207,7 @@ async fn execute(asking: &mut PgConnection, statements: &'static str) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_million_sleeping_runs_cost_table_rows_only() {
+async fn million_sleeping_runs_cost_only_table_rows() {
     let _alone = ALONE.lock().await;
     let Fixture { db, database } = Fixture::new().await;
     let mut asking = database.connect().await.unwrap();
@@ -254,7 +253,7 @@ async fn long_loop(wf: &Wf, from: u32, n: u32) -> Result<u32> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_loop_of_a_hundred_thousand_steps_keeps_a_record_of_a_thousand_and_no_memory() {
+async fn loop_of_100000_steps_keeps_1000_records_and_bounded_memory() {
     let _alone = ALONE.lock().await;
     let Fixture { db, database } = Fixture::new().await;
     let mut asking = database.connect().await.unwrap();

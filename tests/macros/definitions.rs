@@ -14,7 +14,7 @@ fn parameters(definition: &Definition) -> Vec<(&'static str, bool)> {
 }
 
 #[test]
-fn all_options_reach_the_definition() {
+fn all_options_reach_definition() {
     let [definition] = jobs![charge];
     assert_eq!(
         (definition.name(), definition.code_version(), definition.location().module()),
@@ -31,7 +31,7 @@ fn all_options_reach_the_definition() {
 }
 
 #[test]
-fn parameters_say_which_of_them_every_payload_must_have() {
+fn definition_marks_required_parameters() {
     let [charge, checkout, record_sale] = jobs![charge, checkout, record_sale];
     assert_eq!(parameters(charge), [("order", true), ("currency", true), ("factor", false), ("note", false)]);
     assert_eq!(parameters(checkout), [("order", true)]);
@@ -39,14 +39,14 @@ fn parameters_say_which_of_them_every_payload_must_have() {
 }
 
 #[test]
-fn raw_identifiers_are_stored_without_their_prefix() {
+fn raw_identifiers_are_stored_without_prefix() {
     let definition = definition(&hostile::r#type(4));
     assert_eq!(definition.name(), "type");
     assert_eq!(parameters(definition), [("match", true)]);
 }
 
 #[test]
-fn a_definition_knows_the_line_of_its_function() {
+fn definition_location_is_line_of_its_function() {
     let [definition] = jobs![record_sale];
     let place = definition.location().to_string();
     let [_column, line, file] = place.rsplitn(3, ':').collect::<Vec<_>>()[..] else { panic!("{place}") };
@@ -56,7 +56,7 @@ fn a_definition_knows_the_line_of_its_function() {
 }
 
 #[test]
-fn jobs_finds_definitions_behind_re_exports_renames_and_borrowed_parameters() {
+fn jobs_macro_resolves_reexports_renames_and_borrowed_parameters() {
     #[expect(deprecated, reason = "a deprecated job can still be registered")]
     let definitions = jobs![
         compiles::charge,
@@ -82,7 +82,7 @@ pub(crate) fn of_the_crate() -> impl Iterator<Item = &'static Definition> {
 }
 
 #[test]
-fn every_definition_of_a_linked_crate_registers_itself_once_unless_its_condition_is_false() {
+fn definitions_of_linked_crate_register_once_unless_cfg_is_false() {
     let mut names: Vec<_> = of_the_crate().map(Definition::name).collect();
     names.sort_unstable();
     let expected = "a absent again billing.charge checkout defaults expecting facade.flow from-macro from-macro-too internals into loud \

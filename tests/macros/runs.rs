@@ -57,7 +57,7 @@ async fn stored<J: Job>(call: Call<J>) -> Value {
 const ORDER: Order = Order { cents: 5 };
 
 #[tokio::test]
-async fn a_call_stores_its_arguments_by_name_and_nothing_injected() {
+async fn call_stores_arguments_by_name_without_injected_values() {
     let expected = json!({"order": {"cents": 5}, "currency": "EUR", "factor": 2, "note": null});
     assert_eq!(stored(charge(ORDER, "EUR", 2, None)).await, expected);
     assert_eq!(stored(checkout(ORDER)).await, json!({"order": {"cents": 5}}));
@@ -65,14 +65,14 @@ async fn a_call_stores_its_arguments_by_name_and_nothing_injected() {
 }
 
 #[tokio::test]
-async fn a_payload_is_an_object_even_without_arguments() {
+async fn payload_without_arguments_is_empty_object() {
     #[expect(deprecated, reason = "it is the job without arguments")]
     let call = compiles::charge::old_charge();
     assert_eq!(stored(call).await, json!({}));
 }
 
 #[tokio::test]
-async fn the_options_of_the_attribute_are_those_of_the_run() {
+async fn attribute_options_become_run_options() {
     let fixture = Fixture::new().await;
     let info = charge(ORDER, "EUR", 2, None).enqueue(&fixture.db).await.unwrap().info().await.unwrap();
     assert_eq!((&*info.job, &*info.queue, info.priority), ("billing.charge", "payments", -5));
@@ -83,37 +83,37 @@ async fn the_options_of_the_attribute_are_those_of_the_run() {
 }
 
 #[tokio::test]
-async fn a_job_sees_its_arguments_and_what_is_injected() {
+async fn job_receives_arguments_and_injected_values() {
     let output = run(charge(ORDER, "EUR", 2, Some("!".to_owned()))).await.unwrap();
     assert_eq!(output, ">10EUR!");
 }
 
 #[tokio::test]
-async fn a_workflow_gets_its_context_beside_its_arguments() {
+async fn workflow_receives_context_and_arguments() {
     assert_eq!(run(checkout(ORDER)).await.unwrap(), ">753");
 }
 
 #[tokio::test]
-async fn a_run_under_an_alias_is_served_by_the_job_of_now() {
+async fn run_under_alias_is_served_by_renamed_job() {
     let input = json!({"order": {"cents": 5}, "currency": "EUR"});
     assert_eq!(run_stored(charge, "old.charge", input).await.unwrap(), ">15EUR");
 }
 
 #[tokio::test]
-async fn every_default_is_used_when_the_payload_is_empty() {
+async fn empty_payload_uses_every_default() {
     let output = run_stored(payloads::defaults, "defaults", json!({})).await.unwrap();
     assert_eq!(output, "0EURx[1, 2]/tmpSome(4)(1, \"\")");
 }
 
 #[tokio::test]
-async fn borrowed_arguments_arrive_as_they_were_given() {
+async fn borrowed_arguments_arrive_unchanged() {
     let names = ["a".to_owned(), "b".to_owned()];
     let call = payloads::scan(&names, "/r".as_ref(), "/b".as_ref(), &vec![1, 2], &Some(3));
     assert_eq!(run(call).await.unwrap(), "a,b/r/b[1, 2]Some(3)");
 }
 
 #[tokio::test]
-async fn a_transactional_job_commits_with_its_result() {
+async fn transactional_job_commits_with_its_result() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
     sqlx::raw_sql("create table sales (cents bigint)").execute(&mut connection).await.unwrap();
@@ -136,12 +136,12 @@ async fn parameters_named_like_generated_locals_keep_their_values() {
 }
 
 #[tokio::test]
-async fn a_job_named_in_its_own_body_is_the_call() {
+async fn job_name_in_its_own_body_means_call() {
     assert_eq!(run(hostile::again(3)).await.unwrap(), 2);
 }
 
 #[tokio::test]
-async fn a_facade_reaches_the_library_through_its_own_path() {
+async fn facade_reaches_library_through_its_own_path() {
     assert_eq!(run(facades::through(1)).await.unwrap(), 1);
     assert_eq!(run(facades::flow(1)).await.unwrap(), 8);
 }

@@ -11,7 +11,7 @@ fn expansions() -> Vec<File> {
 }
 
 #[test]
-fn generated_code_names_only_private_and_public_items() {
+fn generated_code_names_only_exported_and_private_module_items() {
     let exported = exports("runledger/src/lib.rs");
     let private = exports("runledger/src/private.rs");
     let mut n_named = 0;
@@ -33,7 +33,7 @@ fn generated_code_names_only_private_and_public_items() {
 }
 
 #[test]
-fn generated_code_names_the_standard_library_in_full() {
+fn generated_code_uses_full_standard_library_paths() {
     for file in expansions() {
         for quoted in file.text.split("quote").skip(1) {
             let quoted = quoted.split("\n}").next().unwrap();

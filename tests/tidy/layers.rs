@@ -27,7 +27,7 @@ const IMPURE: [&str; 9] =
     ["sqlx", "tokio", "SystemTime::now", "Instant", "fastrand", "rand", "now_v7", "new_v4", "env::var"];
 
 #[test]
-fn the_model_has_no_io_no_clock_and_no_randomness() {
+fn model_has_no_io_clock_or_randomness() {
     for file in of_layer("model") {
         let code = parts(file.program()).code;
         for word in IMPURE {
@@ -37,7 +37,7 @@ fn the_model_has_no_io_no_clock_and_no_randomness() {
 }
 
 #[test]
-fn no_module_names_one_above_it() {
+fn module_names_no_layer_above_it() {
     for (place, module) in STACK.iter().enumerate() {
         for file in of_layer(module) {
             for named in layers_named(&file) {
@@ -62,7 +62,7 @@ fn is_allowed(file: &File, module: &str, named: &str) -> bool {
 }
 
 #[test]
-fn every_folder_of_the_library_is_in_the_stack() {
+fn every_library_folder_is_in_layer_stack() {
     for file in files("runledger/src", ".rs") {
         let inside = file.path.trim_start_matches("runledger/src/").split('/').collect::<Vec<_>>();
         let known = inside.len() == 1 || STACK.contains(&inside[0]) || ["dev", "bin"].contains(&inside[0]);
@@ -131,7 +131,7 @@ fn head(path: &str) -> String {
 }
 
 #[test]
-fn paths_are_followed_through_groups_and_upwards() {
+fn module_paths_are_resolved_through_groups_and_super() {
     let text = "use crate::store::{sql, wait}; use crate::{Call, client::handle::Handle}; use super::super::engine::x; use super::y;";
     let file = File { path: "runledger/src/store/locks.rs".into(), text: text.into() };
     assert_eq!(layers_named(&file), ["store", "root", "client", "engine"]);

@@ -43,7 +43,7 @@ fn quickstart_compiles_no_test_crate_and_no_fault_points() {
 
 /// Cargo builds an example with the dev-dependencies, but a program without them.
 #[test]
-fn quickstart_is_a_program_of_one_package() {
+fn quickstart_alias_runs_program_of_examples_package() {
     let config = std::fs::read_to_string(root().join(".cargo/config.toml")).unwrap();
     let alias = config.lines().find(|line| line.starts_with("quickstart = ")).unwrap();
     assert!(alias.contains("--package runledger-examples --bin quickstart"), "{alias}");

@@ -119,7 +119,7 @@ pub(crate) fn names(code: &str, word: &str) -> bool {
 }
 
 #[test]
-fn texts_and_comments_are_no_code() {
+fn string_literals_and_comments_are_not_code() {
     let rust = "a(\"b \\\" // c\", r#\"d \" e\"#) // f \"g\"\n'\"' h('\\'')";
     let expected =
         Parts { code: "a(\"\", \"\") \n h()".into(), texts: vec!["b \\\" // c".into(), "d \" e".into()] };
@@ -127,6 +127,6 @@ fn texts_and_comments_are_no_code() {
 }
 
 #[test]
-fn a_word_within_a_longer_name_is_not_named() {
+fn word_within_longer_name_does_not_match() {
     assert!(names("use tokio::time;", "tokio") && !names("my_tokio", "tokio") && !names("tokiox", "tokio"));
 }

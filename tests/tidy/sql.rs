@@ -57,7 +57,7 @@ const EXCEPTED: [&str; 5] = [
 ];
 
 #[test]
-fn sql_stands_in_store_and_migrations_alone() {
+fn rust_code_has_no_sql_outside_listed_exceptions() {
     let program = files("runledger/src", ".rs");
     for excepted in EXCEPTED {
         assert!(program.iter().any(|file| file.path == excepted), "`{excepted}` does not exist");
@@ -81,7 +81,7 @@ fn is_sql(text: &str) -> bool {
 }
 
 #[test]
-fn a_statement_is_told_from_words() {
+fn sql_statement_is_distinguished_from_prose() {
     for sql in
         ["select 1 from t", "set enable_seqscan = off", "ROLLBACK", "update t set x = 1", "create schema s"]
     {
@@ -100,7 +100,7 @@ fn statements() -> Vec<File> {
 }
 
 #[test]
-fn every_statement_is_listed_and_every_listed_one_is_used() {
+fn every_statement_file_is_listed_and_used() {
     let in_folder: BTreeSet<String> = statements().iter().map(|file| name(file).to_owned()).collect();
     let listed: BTreeSet<String> = STATEMENTS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(in_folder, listed);
@@ -112,7 +112,7 @@ fn every_statement_is_listed_and_every_listed_one_is_used() {
 }
 
 #[test]
-fn every_statement_has_its_contract() {
+fn every_statement_header_states_its_contract() {
     for file in statements() {
         let header: Vec<&str> = file.text.lines().take_while(|line| line.starts_with("--")).collect();
         let begins = |line: usize, with: &str| header.get(line).is_some_and(|line| line.starts_with(with));
@@ -146,7 +146,7 @@ const SYNTAX: [&str; 12] = [
 /// A statement may run on a connection of the application, whose path may list schemas in which
 /// other roles can create.
 #[test]
-fn every_call_in_a_statement_names_its_schema() {
+fn every_call_in_statement_names_its_schema() {
     for file in files("runledger/src/store/sql", ".sql") {
         for line in body(&file).lines().filter(|line| !line.trim_start().starts_with("--")) {
             for call in unqualified_calls(line) {
@@ -173,12 +173,12 @@ fn unqualified_calls(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn unqualified_calls_are_told_from_qualified_ones() {
+fn scan_finds_only_unqualified_calls() {
     assert_eq!(unqualified_calls("select count(*), pg_catalog.max(n) from t as item (a, b)"), ["count"]);
 }
 
 #[test]
-fn every_file_holds_one_statement() {
+fn every_sql_file_contains_one_statement() {
     for file in statements() {
         let code: String = body(&file).lines().filter(|line| !line.trim_start().starts_with("--")).collect();
         file.check(!code.contains(';'), "one statement a file, and no semicolon after it");
@@ -191,7 +191,7 @@ fn every_file_holds_one_statement() {
 /// A prepared `select *` breaks when a column is added, but not over an `unnest` with named
 /// columns.
 #[test]
-fn no_statement_gives_all_columns_of_a_table() {
+fn no_statement_returns_star_instead_of_named_columns() {
     for file in statements() {
         let last = body(&file).rsplit("\n)\n").next().unwrap();
         file.check(
@@ -202,7 +202,7 @@ fn no_statement_gives_all_columns_of_a_table() {
 }
 
 #[test]
-fn every_migration_is_known_to_the_program_under_its_number_and_name() {
+fn every_migration_file_is_registered_by_number_and_name() {
     let name = |it: &Migration| format!("runledger/migrations/{:04}_{}", it.version, it.name);
     for file in files("runledger/migrations", ".sql") {
         let of_file = |it: &&Migration| {

@@ -48,7 +48,7 @@ fn targets() -> Vec<Target> {
 }
 
 #[test]
-fn target_that_is_not_tested_has_no_tests() {
+fn target_with_tests_disabled_contains_no_tests() {
     // `.ci/run shipped` names its test.
     let untested = targets()
         .into_iter()
@@ -70,7 +70,7 @@ fn target_that_is_not_tested_has_no_tests() {
 }
 
 #[test]
-fn library_without_doctests_has_no_examples_in_its_documentation() {
+fn library_without_doctests_has_no_documentation_examples() {
     let libraries = targets().into_iter().filter(|target| target.kind == "lib" && !target.has_doctests);
     let libraries: Vec<Target> = libraries.collect();
     assert!(!libraries.is_empty());

@@ -24,7 +24,7 @@ fn called(workflow: &str) -> Vec<String> {
 }
 
 #[test]
-fn step_of_the_script_has_a_function() {
+fn every_ci_step_has_function_in_script() {
     let script = read(".ci/run");
     let steps: Vec<&str> = steps_of(&script, "merge").into_iter().chain(steps_of(&script, "extra")).collect();
     assert!(steps.len() > 15, "{steps:?}");
@@ -37,7 +37,7 @@ fn step_of_the_script_has_a_function() {
 }
 
 #[test]
-fn workflows_run_each_step_and_no_unknown_one() {
+fn workflows_run_every_ci_step_and_no_unknown_one() {
     let script = read(".ci/run");
     let all: BTreeSet<String> =
         steps_of(&script, "merge").into_iter().chain(steps_of(&script, "extra")).map(str::to_owned).collect();
@@ -51,7 +51,7 @@ fn workflows_run_each_step_and_no_unknown_one() {
 }
 
 #[test]
-fn pull_request_runs_each_step_of_a_merge() {
+fn pull_request_runs_every_merge_step() {
     let run = called(&read(".github/workflows/ci.yml"));
     // The other steps include `build`.
     let left_out: Vec<String> = steps_of(&read(".ci/run"), "merge")
@@ -63,7 +63,7 @@ fn pull_request_runs_each_step_of_a_merge() {
 }
 
 #[test]
-fn workflows_have_least_permissions_and_a_concurrency_group() {
+fn workflows_have_least_permissions_concurrency_group_and_job_timeouts() {
     for name in WORKFLOWS {
         let text = read(&format!(".github/workflows/{name}"));
         assert!(text.contains("\npermissions:\n  contents: read\n"), "{name} may write");

@@ -26,7 +26,7 @@ const EXCEPTED: [&str; 2] = ["runledger/src/dev/", "runledger/src/connection/tx.
 const HOW: [&str; 2] = ["commit", "commit_whole"];
 
 #[test]
-fn every_statement_that_writes_passes_its_point_and_no_other_does() {
+fn every_writing_statement_and_no_other_passes_its_fault_point() {
     // A statement and its variant with another ending share a name and a point.
     let point = |name: String| name.trim_end_matches("_APART").to_owned();
     let statements: BTreeMap<_, _> = STATEMENTS.iter().copied().collect();
@@ -54,7 +54,7 @@ fn every_statement_that_writes_passes_its_point_and_no_other_does() {
 }
 
 #[test]
-fn every_commit_passes_a_point_of_its_own() {
+fn every_commit_passes_its_own_fault_point() {
     let mut named = BTreeSet::new();
     for file in program() {
         let code = squeezed(&file);
@@ -71,7 +71,7 @@ fn every_commit_passes_a_point_of_its_own() {
 }
 
 #[test]
-fn every_point_has_a_scene() {
+fn every_fault_point_has_scene() {
     let statements = STATEMENTS.iter().filter(|(_, text)| writes(text)).map(|(name, _)| (*name).to_owned());
     let commits: Vec<String> = program().iter().flat_map(commits).collect();
     let in_sources: BTreeSet<String> = statements.chain(commits).collect();
@@ -121,7 +121,7 @@ fn writes(text: &str) -> bool {
 }
 
 #[test]
-fn a_statement_that_writes_is_told_from_one_that_locks() {
+fn writing_statement_is_distinguished_from_locking_one() {
     for text in
         ["with a as (insert into t select 1) select", "select pg_notify('c', '')", "-- x\nupdate t set a = 1"]
     {

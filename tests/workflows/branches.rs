@@ -28,7 +28,7 @@ async fn fans_out_over(wf: &Wf, items: Vec<u64>, limit: usize) -> Result<Vec<u64
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_map_gives_the_outputs_in_the_order_of_the_items_whatever_its_limit() {
+async fn map_returns_outputs_in_item_order_at_any_limit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![fans_out_over, doubles]).await;
     for (limit, items) in
@@ -52,7 +52,7 @@ async fn tells_apart(wf: &Wf, items: Vec<u64>, spread: bool) -> Result<Vec<Optio
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_failure_of_one_item_ends_a_map_and_leaves_the_outcomes_of_the_others() {
+async fn failed_item_fails_map_and_settle_all_keeps_other_outcomes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![fans_out_over, tells_apart, doubles]).await;
     let handle = fans_out_over(vec![1, 13, 2], 2).max_attempts(1).enqueue(&db).await.unwrap();
@@ -91,7 +91,7 @@ async fn maps_out_of_order(wf: &Wf) -> Result<Vec<u64>> {
 /// 2 ends, then 0, while 1 is in flight. A replay with a lower limit must reach 2 before 0 has
 /// ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lower_limit_of_a_map_is_no_change_for_a_run_that_had_more_under_way() {
+async fn lowered_map_limit_replays_run_with_more_items_in_flight() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![maps_out_of_order, ends_out_of_order]).await;
     let handle = maps_out_of_order().enqueue(&db).await.unwrap();
@@ -119,7 +119,7 @@ async fn spreads(wf: &Wf, items: Vec<u64>, limit: Option<usize>) -> Result<Vec<u
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_wakes_exactly_once_when_its_last_child_ends() {
+async fn parent_wakes_exactly_once_when_last_child_ends() {
     let Fixture { db, database: _database } = Fixture::new().await;
     // The parent is parked before any child starts.
     let first = worker(&db, jobs![spreads]).await;
@@ -137,7 +137,7 @@ async fn a_parent_wakes_exactly_once_when_its_last_child_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_spread_with_a_limit_has_no_more_children_going_on() {
+async fn map_as_child_runs_starts_at_most_limit_children() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let parents = worker(&db, jobs![spreads]).await;
     let parent = spreads((0..6).collect(), Some(2)).enqueue(&db).await.unwrap();
@@ -167,7 +167,7 @@ async fn two_branches(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parallel_branches_get_the_same_keys_whatever_order_they_are_polled_in() {
+async fn parallel_branches_get_same_keys_in_any_poll_order() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![two_branches, doubles]).await;
     let mut handles = Vec::new();
@@ -195,7 +195,7 @@ async fn races(wf: &Wf, items: Vec<u64>) -> Result<(usize, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_race_gives_the_first_to_end_and_one_without_runners_is_refused() {
+async fn race_returns_first_output_and_empty_race_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![races, doubles]).await;
     let (place, output) = soon(races(vec![5, 6]).enqueue(&db).await.unwrap().result()).await.unwrap();
@@ -226,7 +226,7 @@ async fn races_of_all_kinds(wf: &Wf) -> Result<(usize, u64, usize, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_race_takes_steps_waits_for_signals_sleeps_and_results_of_children() {
+async fn race_accepts_steps_signal_waits_sleeps_and_child_results() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![races_of_all_kinds, doubles]).await;
     let handle = races_of_all_kinds().enqueue(&db).await.unwrap();
@@ -246,7 +246,7 @@ async fn asks_the_world(wf: &Wf) -> Result<(SystemTime, u64, Uuid, SystemTime)> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_ids_and_numbers_are_the_same_in_a_replay() {
+async fn time_uuid_and_random_values_are_recorded_and_replayed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![asks_the_world, doubles]).await;
     let handle = asks_the_world().enqueue(&db).await.unwrap();
@@ -279,7 +279,7 @@ async fn asks_in_a_step(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_inside_a_step_is_refused() {
+async fn workflow_clock_read_inside_step_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![asks_in_a_step]).await;
     let error = soon(asks_in_a_step().enqueue(&db).await.unwrap().result()).await.unwrap_err();

@@ -92,7 +92,7 @@ const N_RUNS: u64 = 256;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn any_combinator_replays_what_it_observed_wherever_attempts_end() {
+async fn every_combinator_mix_replays_without_divergence_wherever_attempts_end() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = enqueue_all((0..N_RUNS).map(tangle), &db).await.unwrap();
     let handles: Vec<_> = runs.iter().map(|run| RunHandle::attach(tangle, &db, run.run_id)).collect();

@@ -25,7 +25,7 @@ async fn counts(n: u64, later: u64, #[inject] context: &Context) -> Result<u64> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_can_end_a_slice_of_work_and_continue_with_its_progress_and_a_fresh_attempt_budget() {
+async fn job_continues_later_with_progress_and_fresh_attempt_budget() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![counts]).await;
     for later in [0, 40] {
@@ -69,7 +69,7 @@ async fn rounds(wf: &Wf, round: u32, n_rounds: u32, keys: Vec<Uuid>) -> Result<V
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_that_continues_stays_one_run_with_a_record_of_its_last_slice_alone() {
+async fn continued_workflow_stays_one_run_with_only_last_slice_history() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = worker(&db, jobs![rounds, notes, ends]).await;
     let two = worker(&db, jobs![rounds, notes, ends]).await;
@@ -105,7 +105,7 @@ async fn waits_between(wf: &Wf, round: u32) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_can_continue_later() {
+async fn workflow_continues_as_new_with_delay() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_between]).await;
     let handle = waits_between(0).enqueue(&db).await.unwrap();
@@ -136,7 +136,7 @@ async fn continues_inside(#[inject] context: &Context) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_continuation_without_meaning_fails_the_run_with_the_reason() {
+async fn invalid_continuation_fails_run_with_reason() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![continues_wrongly, continues_inside, waits_between]).await;
     let reasons = ["cannot continue as `waits_between`", "has a `priority`", "means nothing in a step"];
@@ -167,7 +167,7 @@ async fn a_child_a_round(wf: &Wf, round: u32) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_of_a_run_that_has_begun_anew_is_revived_with_it() {
+async fn child_of_continued_run_is_revived_with_its_parent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![a_child_a_round, fails_until_mended]).await;
     let handle = a_child_a_round(0).enqueue(&db).await.unwrap();
@@ -211,7 +211,7 @@ async fn pays_in_parts(wf: &Wf, owed: u64, paid: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_that_other_nodes_feed_continues_with_the_arguments_that_it_says() {
+async fn dependent_node_continues_as_new_with_arguments_it_passes() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let jobs = || jobs![owes, pays, pays_in_parts];
     let first = worker(&db, jobs()).await;
@@ -251,7 +251,7 @@ async fn waits_then_works(wf: &Wf, round: u32) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fork_of_a_run_that_continues_at_this_moment_has_no_part_of_the_next_slice() {
+async fn fork_racing_continue_as_new_is_refused_with_unknown_step() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_then_works]).await;
     let handle = waits_then_works(0).enqueue(&db).await.unwrap();

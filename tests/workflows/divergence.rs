@@ -26,7 +26,7 @@ async fn many_keys(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_are_names_with_their_own_key_counted_per_occurrence() {
+async fn step_keys_combine_name_call_key_and_occurrence_number() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![many_keys, keyed_step]).await;
     let handle = many_keys().enqueue(&db).await.unwrap();
@@ -86,7 +86,7 @@ async fn is_recorded(db: Db, run_id: Uuid, key: String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parallel_branches_keep_their_keys_and_their_order_whichever_ends_first() {
+async fn parallel_steps_keep_keys_and_completion_order_across_replay() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![branches_in_any_order]).provide(db.clone());
     let worker = app.timings(Timings::FAST).start().await.unwrap();
@@ -209,7 +209,7 @@ fn says_the_line(text: &str, code: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_step_at_the_place_of_a_recorded_one_blocks_the_run_until_it_is_mended() {
+async fn different_step_at_recorded_place_blocks_run_until_code_matches() {
     let text = diverge("renamed").await;
     assert!(text.contains("step `links` stands where `left` was recorded (step 1)"), "{text}");
     says_the_line(&text, "wf.step(if how == \"renamed\"");
@@ -220,20 +220,20 @@ async fn another_step_at_the_place_of_a_recorded_one_blocks_the_run_until_it_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_inserted_before_recorded_ones_blocks_the_run_and_keeps_their_keys() {
+async fn step_inserted_before_recorded_ones_blocks_run_until_code_matches() {
     let text = diverge("inserted").await;
     assert!(text.contains("step `keyed_step[new]` stands where `left` was recorded (step 1)"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_input_of_a_recorded_step_blocks_the_run_until_it_is_mended() {
+async fn changed_step_input_blocks_run_until_code_matches() {
     let text = diverge("input").await;
     assert!(text.contains("step `keyed_step` was recorded with another input"), "{text}");
     says_the_line(&text, "wf.run(keyed_step(if how == \"input\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recorded_output_that_the_code_cannot_read_blocks_the_run_until_it_is_mended() {
+async fn unreadable_recorded_output_blocks_run_until_code_matches() {
     let text = diverge("retyped").await;
     assert!(text.contains("step `left`: the recorded output does not fit the type of the code"), "{text}");
     assert!(text.contains("expected a string"), "{text}");
@@ -248,7 +248,7 @@ async fn asks_the_world(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_engine_recorded_itself_and_cannot_read_blocks_the_run_until_it_is_mended() {
+async fn unreadable_engine_record_blocks_run_until_record_is_repaired() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![asks_the_world]).await;
     let handle = asks_the_world().enqueue(&db).await.unwrap();
@@ -279,7 +279,7 @@ async fn what_the_engine_recorded_itself_and_cannot_read_blocks_the_run_until_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recorded_steps_that_the_code_no_longer_reaches_block_the_run_until_it_is_mended() {
+async fn unreached_recorded_steps_block_run_until_code_matches() {
     let text = diverge("shortened").await;
     assert!(
         text.contains("step `left` is recorded, but the workflow no longer reaches it (3 such)"),
@@ -288,7 +288,7 @@ async fn recorded_steps_that_the_code_no_longer_reaches_block_the_run_until_it_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn code_that_awaits_recorded_steps_in_another_order_blocks_the_run_instead_of_hanging() {
+async fn reordered_awaits_of_recorded_steps_block_run_instead_of_hanging() {
     let text = diverge("reordered").await;
     assert!(
         text.contains("the result of step `keyed_step` was awaited next when this run was recorded"),
@@ -328,7 +328,7 @@ mod renamed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn code_that_has_left_the_record_does_nothing_before_that_is_found() {
+async fn diverged_code_executes_nothing_before_divergence_is_found() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let old = worker(&db, jobs![renamed::before]).await;
     let handle = renamed::before().enqueue(&db).await.unwrap();
@@ -347,7 +347,7 @@ async fn code_that_has_left_the_record_does_nothing_before_that_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_run_can_be_cancelled() {
+async fn blocked_run_can_be_cancelled() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let old = served_before(&db).await;
     let handle = before::evolving("renamed".to_owned()).enqueue(&db).await.unwrap();
@@ -361,7 +361,7 @@ async fn a_blocked_run_can_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_run_can_be_forked_from_the_step_that_the_code_does_not_follow() {
+async fn blocked_run_can_be_forked_from_diverging_step() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let old = served_before(&db).await;
     let handle = before::evolving("input".to_owned()).enqueue(&db).await.unwrap();
@@ -396,7 +396,7 @@ async fn races_of_branches(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_race_that_asks_its_branches_in_their_order_claims_alike_on_replay() {
+async fn biased_select_over_lazy_steps_replays_without_divergence() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![races_of_branches]).await;
     let handle = races_of_branches().enqueue(&db).await.unwrap();

@@ -78,7 +78,7 @@ const WAITING: &str = "
     where locktype = 'advisory' and objid = 77 and not granted and database = (select oid from pg_database where datname = current_database())";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_is_dropped_while_it_is_being_recorded_is_taken_back_by_the_code() {
+async fn step_dropped_during_recording_is_compensated_by_workflow_code() {
     for is_transactional in [false, true] {
         let Fixture { db, database } = Fixture::new().await;
         execute(&db, TABLES).await;
@@ -115,7 +115,7 @@ async fn leaves_a_step_and_sleeps(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_leaves_its_worker_when_a_step_that_it_has_dropped_is_recorded_and_not_before() {
+async fn run_suspends_only_after_its_dropped_step_is_recorded() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, HELD_UP).await;
@@ -157,7 +157,7 @@ async fn lets_two_race(wf: &Wf) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_code_takes_back_what_the_loser_of_a_race_did_and_the_record_says_which_that_was() {
+async fn workflow_compensates_race_loser_and_records_which_step_lost() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![lets_two_race, meets, compensates]).await;
@@ -190,7 +190,7 @@ async fn lets_one_race_that_never_ends(wf: &Wf) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_whose_body_is_dropped_is_neither_waited_for_nor_recorded_nor_taken_back() {
+async fn step_with_dropped_body_is_neither_awaited_recorded_nor_compensated() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![lets_one_race_that_never_ends, never_ends, books, compensates]).await;
@@ -225,7 +225,7 @@ const UNEVEN: &str = "
     where what not in ('no undo', 'after') and (n, n_undone) <> (2, 1)";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_losers_did_is_taken_back_once_wherever_the_attempts_end() {
+async fn race_losers_are_compensated_once_wherever_attempts_end() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let jobs = jobs![races_for_a_car, acts, books, compensates];
@@ -283,7 +283,7 @@ async fn cannot_say_how(wf: &Wf, is_transactional: bool) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_where_an_undo_is_made_fails_its_step_and_does_not_run_the_body_again() {
+async fn panic_building_compensation_fails_step_without_running_body_again() {
     for (is_transactional, words) in [(false, "see to it by hand"), (true, "was rolled back")] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;

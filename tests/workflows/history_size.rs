@@ -25,7 +25,7 @@ fn grown_to(n_bytes: u32) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn run_with_a_history_above_the_limit_is_blocked_and_others_go_on() {
+async fn run_with_oversized_history_is_blocked_and_others_proceed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![history_grows, history_says]).await;
     let large = history_grows().enqueue(&db).await.unwrap();
@@ -52,7 +52,7 @@ async fn history_grows_at_once(wf: &Wf) -> Result<usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn outputs_of_steps_under_way_are_refused_where_the_history_is_full() {
+async fn outputs_in_flight_are_refused_when_history_is_full() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(
         &db.clone().with_limits(Limits::DEFAULT.step(16 << 20)),
@@ -73,7 +73,7 @@ async fn outputs_of_steps_under_way_are_refused_where_the_history_is_full() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn run_with_more_records_than_the_server_can_read_is_blocked_and_others_go_on() {
+async fn run_with_unreadably_large_history_is_blocked_and_others_proceed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![history_grows, history_says]).await;
     let large = history_grows().enqueue(&db).await.unwrap();
@@ -114,7 +114,7 @@ async fn history_of_others(wf: &Wf, fails: bool) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn failures_and_calls_that_take_steps_back_count_too() {
+async fn failures_and_compensation_calls_count_toward_history_limit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let db = db.with_limits(Limits::DEFAULT.input(16 << 20).error(16 << 20));
     let worker = worker(&db, jobs![history_of_others, history_says, history_fails, history_takes_back]).await;

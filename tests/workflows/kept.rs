@@ -36,7 +36,7 @@ async fn streams(wf: &Wf) -> Result<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_job_goes_on_though_the_code_awaits_another_step() {
+async fn transactional_job_progresses_while_workflow_awaits_another_step() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, "create table ledger (n bigint)").await;
     let few = with_two(database.url()).await;
@@ -95,7 +95,7 @@ async fn keeps_an_undoable(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_leaves_with_the_transaction_that_it_keeps_rolled_back() {
+async fn run_suspends_and_rolls_back_its_unpolled_transaction() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, "create table ledger (n bigint)").await;
     let few = with_two(database.url()).await;
@@ -142,7 +142,7 @@ async fn streams_transactions(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_keeps_the_transactions_that_it_waits_for_is_parked_and_gives_them_back() {
+async fn run_deadlocked_on_unpolled_transactions_is_blocked_and_frees_connections() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, "create table ledger (n bigint)").await;
     let few = with_two(database.url()).await;
@@ -174,7 +174,7 @@ async fn loses(wf: &Wf) -> Result<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_job_that_loses_a_race_is_rolled_back_and_gives_its_connection_back() {
+async fn transactional_job_losing_race_is_rolled_back_and_frees_connection() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, "create table ledger (n bigint)").await;
     let few = with_two(database.url()).await;
@@ -205,7 +205,7 @@ async fn starts_between(wf: &Wf, transactional: bool) -> Result<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_leaves_its_slot_though_it_keeps_steps_that_it_does_not_poll() {
+async fn waiting_run_frees_its_slot_despite_unpolled_steps() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, "create table ledger (n bigint)").await;
     let app = App::new(with_two(database.url()).await).with(jobs![starts_between, entered, plain]);
@@ -236,7 +236,7 @@ async fn computes_beside(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn code_that_computes_for_long_does_not_keep_what_it_polls_before_and_after() {
+async fn long_computation_does_not_abort_transaction_polled_around_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, "create table ledger (n bigint)").await;
     let worker = worker(&db, jobs![computes_beside, plain]).await;

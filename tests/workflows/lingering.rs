@@ -31,7 +31,7 @@ async fn waits_shortly(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_answered_while_it_stays_is_not_replayed() {
+async fn resident_run_answered_while_waiting_is_not_replayed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![waits_shortly, answered_child]).timings(Timings::FAST);
     let worker = app.idle_residency(FOR_EVER).start().await.unwrap();
@@ -58,7 +58,7 @@ async fn stays_beside_its_child(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_stays_is_nudged_at_the_end_of_its_child() {
+async fn resident_run_is_notified_when_its_child_ends() {
     let Fixture { db, database } = Fixture::new().await;
     let mut listener = sqlx::postgres::PgListener::connect(database.url()).await.unwrap();
     listener.listen("runledger_nudge").await.unwrap();
@@ -87,7 +87,7 @@ async fn waits_behind_a_gate(wf: &Wf, n: u64) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_leaves_where_it_takes_the_last_slot() {
+async fn waiting_run_suspends_when_it_occupies_last_slot() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app =
         App::new(db.clone()).with(jobs![waits_behind_a_gate, child_behind_a_gate]).timings(Timings::FAST);
@@ -119,7 +119,7 @@ async fn waits_for_endless(wf: &Wf, n: u64) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_for_many_things_and_one_that_may_not_stay_leave_at_once() {
+async fn run_with_many_waits_or_zero_residency_suspends_immediately() {
     for (n_children, linger) in [(9, FOR_EVER), (1, Duration::ZERO)] {
         let Fixture { db, database: _database } = Fixture::new().await;
         let app = App::new(db.clone()).with(jobs![waits_for_endless, endless_child]).timings(Timings::FAST);

@@ -50,7 +50,7 @@ async fn drops_a_step_behind_a_signal(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_taking_of_a_signal_that_is_sent_twice_in_one_batch_is_written() {
+async fn duplicate_signal_marker_in_batch_does_not_fail_attempt() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, HELD_UP).await;
     let mut holder: PgConnection = database.connect().await.unwrap();
@@ -77,7 +77,7 @@ async fn says_what_it_was_given(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_that_a_run_has_emitted_is_the_same_in_its_next_attempt() {
+async fn emitted_value_is_same_in_next_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![says_what_it_was_given]).await;
     let handle = says_what_it_was_given().enqueue(&db).await.unwrap();
@@ -100,7 +100,7 @@ async fn keeps_a_step_behind_a_value(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_is_kept_while_it_writes_what_stands_before_it_keeps_no_other_waiting() {
+async fn unpolled_step_writing_earlier_marker_does_not_block_other_steps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![keeps_a_step_behind_a_value, passes_by]).await;
     let handle = keeps_a_step_behind_a_value().enqueue(&db).await.unwrap();

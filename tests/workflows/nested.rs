@@ -37,7 +37,7 @@ async fn worker(fixture: &Fixture) -> runledger::Worker {
 }
 
 #[tokio::test]
-async fn a_step_built_by_the_closure_of_another_is_refused_in_words() {
+async fn step_built_in_closure_of_another_step_is_refused() {
     let fixture = Fixture::new().await;
     let worker = worker(&fixture).await;
     let refused = nested_in_the_closure().enqueue(&fixture.db).await.unwrap().result_within(PATIENCE).await;
@@ -47,7 +47,7 @@ async fn a_step_built_by_the_closure_of_another_is_refused_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_of_an_inline_step_leaves_the_steps_of_other_runs_alone() {
+async fn inline_step_panic_leaves_steps_of_other_runs_unaffected() {
     let fixture = Fixture::new().await;
     let worker = worker(&fixture).await;
     assert!(
@@ -93,7 +93,7 @@ async fn nested_awaits(wf: &Wf, what: String) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_built_outside_is_not_awaited_in_the_body_of_a_step() {
+async fn step_body_cannot_await_outer_step_wait_or_race() {
     let fixture = Fixture::new().await;
     let worker = App::new(fixture.db.clone()).with(jobs![nested_awaits, nested_plain]).start().await.unwrap();
     for what in ["a step", "a wait", "a race", "a wait that has begun"] {
@@ -132,7 +132,7 @@ async fn nested_continues(wf: &Wf, round: u64, calls_it_inside: bool) -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workflow_does_not_begin_anew_in_the_body_of_a_step() {
+async fn workflow_cannot_continue_as_new_inside_step_body() {
     let fixture = Fixture::new().await;
     let worker = App::new(fixture.db.clone()).with(jobs![nested_continues]).start().await.unwrap();
     for calls_it_inside in [false, true] {
@@ -156,7 +156,7 @@ async fn nested_branches(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_branch_is_not_made_in_the_body_of_a_step() {
+async fn branch_cannot_be_created_inside_step_body() {
     let fixture = Fixture::new().await;
     let worker = App::new(fixture.db.clone()).with(jobs![nested_branches]).start().await.unwrap();
     let refused = nested_branches().enqueue(&fixture.db).await.unwrap().result_within(PATIENCE).await;
@@ -174,7 +174,7 @@ async fn nested_much_later() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_retry_in_the_far_future_does_not_keep_the_worker_from_other_runs() {
+async fn far_future_retry_does_not_keep_worker_from_other_runs() {
     let fixture = Fixture::new().await;
     let worker =
         App::new(fixture.db.clone()).with(jobs![nested_much_later, nested_plain]).start().await.unwrap();
@@ -209,7 +209,7 @@ async fn nested_undo(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undo_asks_for_nothing_when_it_is_made_and_is_not_carried_out_in_the_body_of_a_step() {
+async fn random_in_compensation_closure_and_compensate_in_step_are_refused() {
     let fixture = Fixture::new().await;
     let jobs = jobs![nested_in_an_undo, nested_undo, nested_plain];
     let worker = App::new(fixture.db.clone()).with(jobs).start().await.unwrap();
@@ -247,7 +247,7 @@ async fn asks_between(wf: &Wf, what: String, #[inject] db: &Db) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_workflow_asks_the_engine_for_between_its_steps_is_refused_at_once() {
+async fn client_calls_between_workflow_steps_are_refused_without_retry() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![asks_between]).provide(db.clone());
     let worker = app.start().await.unwrap();
@@ -292,7 +292,7 @@ async fn asks_within(wf: &Wf, #[inject] db: &Db) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_step_asks_the_engine_for_is_done() {
+async fn client_calls_inside_steps_are_executed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![asks_within, asks_in_a_job, nested_plain]).provide(db.clone());
     let worker = app.start().await.unwrap();

@@ -48,7 +48,7 @@ async fn reads_lossy(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_execution_sees_the_value_that_the_replay_will_see() {
+async fn first_execution_sees_same_output_as_replay() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![reads_lossy, lossy_job]).await;
     let handle = reads_lossy().enqueue(&db).await.unwrap();
@@ -85,7 +85,7 @@ async fn interrupted(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_later_attempt_runs_a_recorded_step_again_whether_it_succeeded_or_failed() {
+async fn recorded_success_or_failure_never_executes_again_in_later_attempts() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![interrupted, fails_for_good]).await;
     let handle = interrupted().enqueue(&db).await.unwrap();
@@ -124,7 +124,7 @@ async fn overtaken(wf: &Wf) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attempt_that_lost_its_lease_records_nothing_and_settles_nothing() {
+async fn attempt_without_lease_records_no_step_and_no_outcome() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![overtaken]).await;
     let handle = overtaken().enqueue(&db).await.unwrap();
@@ -155,7 +155,7 @@ async fn fans_out(wf: &Wf, width: u32) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fan_out_of_a_thousand_steps_is_recorded_and_replayed() {
+async fn thousand_step_fan_out_is_recorded_and_replayed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![fans_out]).await;
     let handle = fans_out(1000).enqueue(&db).await.unwrap();

@@ -74,7 +74,7 @@ async fn deeds(db: &Db) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order() {
+async fn failed_run_is_compensated_in_reverse_order() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
@@ -91,7 +91,7 @@ async fn what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn taking_back_what_was_done_is_no_attempt_of_the_run() {
+async fn resumed_compensation_consumes_no_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into broken values ('hotel')").await;
@@ -106,7 +106,7 @@ async fn taking_back_what_was_done_is_no_attempt_of_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compensations_run_when_a_sleeping_a_waiting_or_a_running_run_is_cancelled() {
+async fn cancelled_sleeping_waiting_or_running_run_is_compensated() {
     for then in ["sleeps", "waits", "works"] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
@@ -142,7 +142,7 @@ async fn books_and_works_on(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undo_begins_as_soon_as_its_run_is_cancelled_and_not_at_a_poll() {
+async fn cancel_starts_compensation_without_waiting_for_poll() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker_without_polls(&db, jobs![books_and_works_on, books, unbooks, works_on]).await;
     for _ in 0..3 {
@@ -168,7 +168,7 @@ async fn unbooks(n: u64) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undo_that_fails_parks_the_run_and_is_tried_again_when_it_is_resumed() {
+async fn failed_compensation_blocks_run_and_runs_again_after_resume() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into broken values ('hotel')").await;
@@ -189,7 +189,7 @@ async fn an_undo_that_fails_parks_the_run_and_is_tried_again_when_it_is_resumed(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_steps_were_taken_back_is_not_revived() {
+async fn compensated_run_cannot_be_revived() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![journey, does, compensates, fails, waits_at_the_gate]).await;
@@ -201,7 +201,7 @@ async fn a_run_whose_steps_were_taken_back_is_not_revived() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_parked_in_its_undo_ends_when_somebody_cancels_it() {
+async fn cancel_ends_run_blocked_in_compensation_with_original_failure() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into broken values ('hotel')").await;
@@ -250,7 +250,7 @@ const REFUSE: &str = "
     create trigger refuse before insert on runledger.step for each row execute function refuse()";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compensation_whose_record_the_database_refuses_parks_its_run() {
+async fn compensation_whose_record_is_refused_blocks_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, &format!("{TABLES}; {REFUSE}; insert into broken values ('step')")).await;
     let worker = worker(&db, jobs![reserves_in_vain, reserves, releases, fails]).await;
@@ -267,7 +267,7 @@ async fn compensation_whose_record_the_database_refuses_parks_its_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_undo_is_interrupted_goes_on_with_what_is_left() {
+async fn interrupted_compensation_resumes_with_remaining_steps() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let mut handles = Vec::new();
@@ -294,7 +294,7 @@ async fn a_run_whose_undo_is_interrupted_goes_on_with_what_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_workflow_has_taken_back_itself_is_not_taken_back_again() {
+async fn steps_compensated_by_workflow_are_not_compensated_again() {
     for (then, completes) in [("compensates", true), ("compensates and fails", false)] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
@@ -312,7 +312,7 @@ async fn what_a_workflow_has_taken_back_itself_is_not_taken_back_again() {
 
 /// The worker does not serve the job of the compensation.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undo_without_code_parks_the_run_with_its_name() {
+async fn compensation_without_code_blocks_run_and_names_its_job() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![journey, does, fails, waits_at_the_gate]).await;
@@ -361,7 +361,7 @@ fn killer(table: &str, when: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_inline_transaction_killed_at_any_statement_leaves_all_or_nothing() {
+async fn inline_transaction_killed_at_any_point_takes_effect_once() {
     for point in 0..=3 {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
@@ -400,7 +400,7 @@ async fn gives_its_transaction_away(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_inline_transaction_that_is_given_away_commits_nothing_and_says_so() {
+async fn inline_transaction_given_away_fails_run_with_reason() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![gives_its_transaction_away]).await;
     let error = soon(gives_its_transaction_away().enqueue(&db).await.unwrap().result()).await.unwrap_err();
@@ -410,7 +410,7 @@ async fn an_inline_transaction_that_is_given_away_commits_nothing_and_says_so() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_of_a_run_that_is_paused_before_its_steps_are_taken_back_leaves_them_to_be() {
+async fn cancel_of_run_paused_before_compensation_keeps_compensation_pending() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let code = jobs![journey, does, compensates, fails, waits_at_the_gate];
@@ -442,7 +442,7 @@ async fn builds_one_wrongly(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_is_taken_back_once_though_one_of_its_name_was_refused() {
+async fn step_is_compensated_once_despite_refused_step_of_same_name() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![builds_one_wrongly, does, compensates]).await;
@@ -466,7 +466,7 @@ async fn names_a_step_like_an_undo(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_has_the_name_of_an_undo_does_not_pass_for_one() {
+async fn step_with_compensation_key_is_refused_and_compensation_still_runs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let worker = worker(&db, jobs![names_a_step_like_an_undo, does, compensates, compensate]).await;
@@ -501,7 +501,7 @@ async fn is_undone_in_vain(wf: &Wf, later: bool) -> Result<()> {
 const N_TRIED: &str = "select count(*) from runledger.attempt where step_key = 'compensate[does]'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_undo_waits_for_its_next_try_leaves_its_slot_to_another() {
+async fn compensation_waiting_for_retry_frees_its_slot() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let jobs = jobs![is_undone_in_vain, does, undoes_much_later, undoes_never, fails];
@@ -537,7 +537,7 @@ async fn is_taken_back_by_a_renamed_job(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undo_is_stored_under_the_oldest_name_of_its_job_which_every_program_of_a_rollout_knows() {
+async fn compensation_is_stored_under_oldest_name_of_its_job() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![is_taken_back_by_a_renamed_job, books, unbooks_renamed]).await;
     let handle = is_taken_back_by_a_renamed_job().enqueue(&db).await.unwrap();
@@ -567,7 +567,7 @@ async fn waits_with_a_booking(wf: &Wf) -> Result<u32> {
 /// Two cancels may overlap. The first starts the compensation. The second polled the run before
 /// that, and stores its request afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing() {
+async fn cancel_request_during_compensation_does_not_disturb_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_with_a_booking, books, unbooks_at_the_gate]).await;
     let run = waits_with_a_booking().enqueue(&db).await.unwrap();

@@ -31,7 +31,7 @@ async fn collects(wf: &Wf, n: u32, millis: u64) -> Result<Vec<u32>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_sent_before_during_or_after_the_wait_is_taken_exactly_once_in_order_per_name() {
+async fn signals_sent_around_waits_are_received_exactly_once_in_order() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut senders = Vec::new();
     for _ in 0..40 {
@@ -59,7 +59,7 @@ async fn a_signal_sent_before_during_or_after_the_wait_is_taken_exactly_once_in_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_for_a_signal_has_left_its_worker() {
+async fn run_awaiting_signal_holds_no_lease_and_consumes_no_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![collects, works]).await;
     let handle = collects(1, 0).enqueue(&db).await.unwrap();
@@ -82,7 +82,7 @@ async fn beside_work(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_beside_a_step_that_works_takes_its_signal_in_its_worker() {
+async fn run_waiting_beside_running_step_receives_signal_in_same_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![beside_work, works]).await;
     let handle = beside_work().enqueue(&db).await.unwrap();
@@ -101,7 +101,7 @@ async fn waits_a_while(wf: &Wf, millis: u64) -> Result<(Option<u32>, u32)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_whose_limit_comes_first_takes_nothing_and_a_later_one_does() {
+async fn timed_out_wait_receives_nothing_and_later_wait_receives_signal() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_a_while]).await;
     for millis in [0, 100, 600] {
@@ -122,7 +122,7 @@ async fn a_wait_whose_limit_comes_first_takes_nothing_and_a_later_one_does() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_signal_that_comes_at_the_limit_of_a_wait_is_taken_once_by_that_or_by_the_next() {
+async fn signal_racing_wait_timeout_is_received_by_exactly_one_wait() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = worker(&db, jobs![waits_a_while]).await;
     let two = worker(&db, jobs![waits_a_while]).await;
@@ -153,7 +153,7 @@ async fn a_signal_that_comes_at_the_limit_of_a_wait_is_taken_once_by_that_or_by_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_limit_of_a_wait_is_not_lengthened_by_a_crash() {
+async fn crash_does_not_extend_wait_timeout() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_a_while]).await;
     let handle = waits_a_while(3_600_000).enqueue(&db).await.unwrap();
@@ -169,7 +169,7 @@ async fn the_limit_of_a_wait_is_not_lengthened_by_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_to_a_run_that_has_ended_is_an_error_and_so_is_one_to_no_run() {
+async fn signal_to_terminal_or_unknown_run_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = collects(1, 0).enqueue(&db).await.unwrap();
     handle.cancel("not needed").await.unwrap();
@@ -186,7 +186,7 @@ async fn a_signal_to_a_run_that_has_ended_is_an_error_and_so_is_one_to_no_run() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_to_a_run_of_a_job_is_an_error() {
+async fn signal_to_job_run_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = works(1).enqueue(&db).await.unwrap();
     let error = handle.signal("value", &1).await.unwrap_err();
@@ -195,7 +195,7 @@ async fn a_signal_to_a_run_of_a_job_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_is_sent_once_under_its_key_also_after_it_was_taken() {
+async fn signal_idempotency_key_deduplicates_even_after_signal_is_received() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![collects, works]).await;
     let handle = collects(2, 0).enqueue(&db).await.unwrap();
@@ -211,7 +211,7 @@ async fn a_signal_is_sent_once_under_its_key_also_after_it_was_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_signals_is_refused_and_loses_nothing() {
+async fn signal_beyond_limit_of_its_name_is_refused_without_loss() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = collects(10_001, 0).enqueue(&db).await.unwrap();
     let flood = format!(
@@ -229,7 +229,7 @@ async fn a_flood_of_signals_is_refused_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_of_a_transaction_is_sent_if_and_only_if_that_commits() {
+async fn transactional_signal_is_sent_only_on_commit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![collects, works]).await;
     let handle = collects(1, 0).enqueue(&db).await.unwrap();
@@ -247,7 +247,7 @@ async fn a_signal_of_a_transaction_is_sent_if_and_only_if_that_commits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_above_read_committed_is_refused_before_any_write() {
+async fn signal_above_read_committed_is_refused_before_any_write() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = collects(1, 0).enqueue(&db).await.unwrap();
     for level in ["repeatable read", "serializable"] {
@@ -271,7 +271,7 @@ async fn insists(wf: &Wf) -> Result<(String, u32)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_of_another_type_is_an_error_of_that_wait_alone() {
+async fn signal_of_wrong_type_fails_only_its_wait() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![insists]).await;
     let handle = insists().enqueue(&db).await.unwrap();
@@ -298,7 +298,7 @@ async fn shares(wf: &Wf) -> Result<Vec<u32>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_waits_for_one_name_take_a_signal_each() {
+async fn two_waits_for_one_name_receive_one_signal_each() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![shares]).await;
     for _ in 0..10 {
@@ -319,7 +319,7 @@ async fn waits_wrongly(wf: &Wf) -> Result<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_for_a_signal_without_meaning_is_refused_and_does_not_hang() {
+async fn invalid_signal_wait_is_refused_instead_of_hanging() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_wrongly]).await;
     let errors = soon(waits_wrongly().enqueue(&db).await.unwrap().result()).await.unwrap();
@@ -351,7 +351,7 @@ async fn passes_by() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_wait_that_is_kept_and_not_polled_holds_nothing_that_others_need() {
+async fn unpolled_signal_waits_do_not_block_other_runs() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![keeps_a_wait, passes_by]).await;
     let mut runs = Vec::new();
@@ -390,7 +390,7 @@ async fn drops_a_wait(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_that_comes_for_a_wait_while_it_is_dropped_is_left_for_the_next() {
+async fn signal_arriving_for_dropped_wait_is_left_for_next_wait() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = drops_a_wait().enqueue(&db).await.unwrap();
     handle.signal("value", &7).await.unwrap();
@@ -425,7 +425,7 @@ async fn in_rounds(wf: &Wf, first: u32, anew: bool) -> Result<(u32, u32)> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_signal_to_a_loop_that_drops_its_waits_is_received_once_also_where_the_loop_begins_anew() {
+async fn loop_dropping_its_waits_receives_signal_once_across_continuations() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = worker(&db, jobs![in_rounds]).await;
     let two = worker(&db, jobs![in_rounds]).await;
@@ -471,7 +471,7 @@ async fn hears_while_it_spins(wf: &Wf) -> Result<u32> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_does_not_leave_its_worker_between_the_look_that_finds_a_signal_and_its_wait() {
+async fn run_does_not_suspend_between_finding_signal_and_delivering_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut runs = Vec::new();
     for value in 0..300 {
@@ -501,7 +501,7 @@ async fn a_signal_a_round(wf: &Wf, round: u32, values: Vec<u32>) -> Result<Vec<u
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_revived_is_not_given_what_was_taken_before_it_began_anew() {
+async fn revived_run_excludes_signals_received_before_continue_as_new() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![a_signal_a_round]).await;
     let handle = a_signal_a_round(0, vec![]).enqueue(&db).await.unwrap();

@@ -25,7 +25,7 @@ async fn is_lucky(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_is_tried_as_its_job_says_inside_one_attempt_of_the_run() {
+async fn step_follows_job_retry_policy_within_one_run_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![is_lucky, third_time_lucky]).await;
     let handle = is_lucky().enqueue(&db).await.unwrap();
@@ -58,7 +58,7 @@ async fn is_refused(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_error_stops_a_step_at_once() {
+async fn terminal_error_stops_step_without_retry() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![is_refused, refuses]).await;
     let handle = is_refused().enqueue(&db).await.unwrap();
@@ -87,7 +87,7 @@ async fn goes_on_after_a_failed_step(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_whose_tries_are_spent_gives_its_last_error_to_the_workflow() {
+async fn exhausted_step_gives_its_last_error_to_workflow() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![goes_on_after_a_failed_step]).await;
     let handle = goes_on_after_a_failed_step().enqueue(&db).await.unwrap();
@@ -115,7 +115,7 @@ async fn panics_as_a_run() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_is_recorded_with_its_message_and_place_and_the_worker_goes_on() {
+async fn panic_is_recorded_with_message_and_location_and_worker_continues() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![panics_as_a_run, survives_a_panic, panics]).await;
     let handle = panics_as_a_run().enqueue(&db).await.unwrap();
@@ -155,7 +155,7 @@ async fn waits_for_no_answer(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_timeout_drops_the_body_and_counts_as_a_try() {
+async fn timeout_drops_step_body_and_counts_as_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_for_no_answer, never_answers]).await;
     let handle = waits_for_no_answer().enqueue(&db).await.unwrap();
@@ -182,7 +182,7 @@ async fn retries_much_later(wf: &Wf) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_waits_for_its_next_try_holds_no_worker_and_keeps_its_count() {
+async fn step_waiting_for_long_retry_suspends_run_without_consuming_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![retries_much_later]).await;
     let handle = retries_much_later().enqueue(&db).await.unwrap();
@@ -209,7 +209,7 @@ async fn nests_steps(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_inside_the_body_of_a_step_is_refused_once_and_says_where_it_belongs() {
+async fn step_inside_step_body_is_refused_without_retry() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![nests_steps]).await;
     let handle = nests_steps().enqueue(&db).await.unwrap();
@@ -242,7 +242,7 @@ async fn options_plain() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_option_of_a_call_that_means_nothing_in_a_workflow_is_refused_by_name() {
+async fn meaningless_call_option_in_workflow_is_refused_by_name() {
     let fixture = runledger_tests::Fixture::new().await;
     let worker =
         runledger_tests::rows::worker(&fixture.db, jobs![options_without_meaning, options_plain]).await;
@@ -276,7 +276,7 @@ async fn pays_once(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_run_again_is_given_the_same_id_that_the_workflow_has_made() {
+async fn body_executed_again_receives_same_workflow_uuid() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, "create table payment (id uuid)").await;
     let app = App::new(db.clone()).provide(db.clone()).with(jobs![pays_once, pays]).timings(Timings::FAST);
@@ -303,7 +303,7 @@ async fn is_logged(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_program_logs_of_a_workflow_shows_nothing_of_its_record() {
+async fn workflow_debug_output_shows_no_recorded_data() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app =
         App::new(db.clone()).with(jobs![is_logged]).timings(Timings::FAST).idle_residency(Duration::ZERO);
@@ -349,7 +349,7 @@ async fn tells_of_a_failure(wf: &Wf, how: u8, by_child: bool) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_text_of_a_failure_is_the_same_in_a_replay_however_much_of_it_is_recorded() {
+async fn failure_text_replays_identically_even_when_recorded_incompletely() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![tells_of_a_failure, fails_at_length, hears_of_it]).await;
     for how in 0..3 {

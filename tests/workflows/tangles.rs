@@ -446,12 +446,12 @@ async fn programs_replay(n_programs: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_random_program_of_combinators_observes_again_what_it_observed() {
+async fn five_hundred_random_programs_replay_without_divergence() {
     programs_replay(500).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo random`, or `cargo exhaustive` with the others"]
-async fn five_thousand_random_programs_observe_again_what_they_observed() {
+async fn five_thousand_random_programs_replay_without_divergence() {
     programs_replay(5_000).await;
 }

@@ -29,7 +29,7 @@ fn corpus() -> Vec<Case> {
 }
 
 #[test]
-fn the_corpus_has_what_it_promises() {
+fn corpus_has_unique_names_and_enough_cases_of_both_verdicts() {
     let corpus = corpus();
     let names: std::collections::BTreeSet<_> = corpus.iter().map(|case| case.name).collect();
     assert_eq!(names.len(), corpus.len(), "two cases have one name");
@@ -39,7 +39,7 @@ fn the_corpus_has_what_it_promises() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees() {
+async fn verify_classifies_every_corpus_change_and_worker_agrees() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let corpus = corpus();
     let runs = park_all(&db, &corpus).await;

@@ -51,7 +51,7 @@ async fn claims<T>(db: &Db, handle: &RunHandle<T>) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_side_by_side_each_serve_the_runs_that_were_enqueued_with_them() {
+async fn each_version_serves_runs_enqueued_with_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![one::parcel, two::parcel]).await;
     let (first, second) = (one::parcel(false), two::parcel(false));
@@ -66,7 +66,7 @@ async fn versions_side_by_side_each_serve_the_runs_that_were_enqueued_with_them(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_of_a_version_that_no_worker_serves_stays_queued_untouched_and_is_shown_with_a_hint() {
+async fn run_of_unserved_version_stays_queued_and_shows_hint() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let newer = two::parcel(false).enqueue(&db).await.unwrap();
     let old = worker(&db, jobs![one::parcel, canary]).await;
@@ -86,7 +86,7 @@ async fn a_run_of_a_version_that_no_worker_serves_stays_queued_untouched_and_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_accepts_an_earlier_one_serves_its_runs_which_stay_of_their_version() {
+async fn version_accepting_earlier_one_serves_runs_without_changing_their_version() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = one::parcel(false).enqueue(&db).await.unwrap();
     let not_accepted = two::parcel(false).enqueue(&db).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_version_that_accepts_an_earlier_one_serves_its_runs_which_stay_of_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_never_crosses_versions() {
+async fn replay_never_crosses_versions() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = one::parcel(true).enqueue(&db).await.unwrap();
     let old = worker(&db, jobs![one::parcel]).await;
@@ -138,7 +138,7 @@ mod other {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_is_of_the_version_of_the_function_that_is_called_and_a_run_continues_in_its_own() {
+async fn child_gets_called_version_and_continuation_cannot_change_version() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let code = jobs![sends_both, one::parcel, two::parcel, continues_as_the_second];
     let worker = worker(&db, code).await;
@@ -153,7 +153,7 @@ async fn a_child_is_of_the_version_of_the_function_that_is_called_and_a_run_cont
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_by_name_is_of_the_newest_version_that_is_registered_or_of_the_one_that_it_asks_for() {
+async fn call_by_name_uses_newest_registered_or_requested_version() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let by_name = |name: &str| AnyCall::by_name(name, &json!({ "waits": false }));
     let calls = [by_name("parcel"), by_name("parcel").version(2), by_name("parcel").version(1)];
@@ -174,7 +174,7 @@ async fn a_call_by_name_is_of_the_newest_version_that_is_registered_or_of_the_on
 }
 
 #[tokio::test]
-async fn an_idempotency_key_belongs_to_a_job_whatever_its_version() {
+async fn idempotency_key_is_shared_by_all_versions_of_job() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let first = one::parcel(false).idempotency_key("order").enqueue(&db).await.unwrap();
     let again = two::parcel(false).idempotency_key("order").enqueue(&db).await.unwrap();
@@ -192,7 +192,7 @@ async fn held_up() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_moved_to_another_version_while_it_is_queued_waits_or_is_paused_and_that_is_noted() {
+async fn pin_moves_queued_waiting_and_paused_runs_and_is_recorded() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let queued = one::parcel(false).enqueue(&db).await.unwrap();
     let later = one::parcel(false).delay(LONG).enqueue(&db).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_run_is_moved_to_another_version_while_it_is_queued_waits_or_is_paused
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_a_worker_holds_is_not_moved() {
+async fn running_run_cannot_be_pinned() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![held_up]).await;
     let run = held_up().enqueue(&db).await.unwrap();
@@ -242,7 +242,7 @@ async fn a_run_that_a_worker_holds_is_not_moved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_another_version_has_blocked_goes_on_when_it_is_moved_back() {
+async fn run_blocked_by_another_version_resumes_after_pinning_back() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = one::parcel(true).enqueue(&db).await.unwrap();
     let old = worker(&db, jobs![one::parcel, two::parcel]).await;
@@ -265,7 +265,7 @@ async fn node<T: runledger::Payload>(graph: &GraphHandle<T>, name: &str) -> uuid
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_that_is_moved_while_what_it_needs_ends_is_queued_for_its_new_version() {
+async fn node_pinned_while_dependency_completes_is_queued_in_new_version() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("parcels");
     let gate = graph.gate::<bool>("gate");
@@ -291,7 +291,7 @@ async fn node_that_is_moved_while_what_it_needs_ends_is_queued_for_its_new_versi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn graphs_gates_and_map_nodes_have_no_versions_to_be_moved_to() {
+async fn graphs_gates_and_map_nodes_cannot_be_pinned() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("parcels");
     let gate = graph.gate::<Vec<bool>>("gate");
@@ -335,7 +335,7 @@ async fn served(definitions: Vec<Definition>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn aliases_are_served_in_every_version_that_the_job_is() {
+async fn aliases_are_served_in_every_version_of_job() {
     let renamed = defined("versions.new", 1).aliases(&["versions.old"]).version(3).accepts(&[1]);
     let names = ["versions.new", "versions.new@3", "versions.old", "versions.old@3"];
     assert_eq!(served(vec![renamed]).await, names);
@@ -352,7 +352,7 @@ async fn aliases_are_served_in_every_version_that_the_job_is() {
 }
 
 #[tokio::test]
-async fn two_jobs_of_one_name_and_version_stop_the_start_with_both_places() {
+async fn duplicate_job_name_and_version_fails_start_with_both_locations() {
     let (one, two) = (defined("versions.twin", 3).version(2), defined("versions.twin", 14).version(2));
     let error = start(vec![one, two]).await.err().unwrap().to_string();
     let words = "two jobs are called `versions.twin` in version 2: one at src/versions.rs:3:1, one at src/versions.rs:14:1";
@@ -360,7 +360,7 @@ async fn two_jobs_of_one_name_and_version_stop_the_start_with_both_places() {
 }
 
 #[tokio::test]
-async fn versions_whose_idempotency_keys_would_not_meet_stop_the_start_with_both_places() {
+async fn versions_with_unshared_idempotency_keys_fail_start_with_both_locations() {
     let (one, two) =
         (defined("versions.key", 3), defined("versions.key", 14).version(2).aliases(&["versions.was"]));
     let error = start(vec![one, two]).await.err().unwrap().to_string();
@@ -370,7 +370,7 @@ async fn versions_whose_idempotency_keys_would_not_meet_stop_the_start_with_both
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_is_served_by_its_own_code_before_one_that_accepts_it() {
+async fn version_is_served_by_own_code_before_accepting_version() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = one::parcel(false).enqueue(&db).await.unwrap();
     let worker = worker(&db, jobs![three::parcel, one::parcel]).await;
@@ -379,7 +379,7 @@ async fn a_version_is_served_by_its_own_code_before_one_that_accepts_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_verification_judges_each_run_by_the_version_that_would_serve_it() {
+async fn verification_judges_each_run_by_its_serving_version() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let old = worker(&db, jobs![one::parcel, two::parcel]).await;
     let (first, second) = (one::parcel(true), two::parcel(true));
@@ -416,7 +416,7 @@ fn program(version: &str, fixture: &Fixture) -> Child {
 }
 
 #[tokio::test]
-async fn two_processes_of_different_versions_share_a_database_and_each_serves_its_own() {
+async fn two_processes_each_serve_their_own_version_in_shared_database() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let (_one, _two) = (program("1", &fixture), program("2", &fixture));

@@ -23,7 +23,7 @@ async fn quick() -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleeping_workflow_leaves_its_slot_to_another_run() {
+async fn sleeping_workflow_frees_its_slot_for_another_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![sleeps_long, quick]).timings(Timings::FAST);
     let worker = app.concurrency(1).start().await.unwrap();
@@ -40,7 +40,7 @@ async fn a_sleeping_workflow_leaves_its_slot_to_another_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleeping_run_resumes_at_its_recorded_instant_and_not_before() {
+async fn sleeping_run_resumes_at_recorded_instant_and_not_before() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker_without_polls(&db, jobs![sleeps_long]).await;
     let handle = sleeps_long(4000).enqueue(&db).await.unwrap();
@@ -63,7 +63,7 @@ async fn sleeps_and_waits(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleep_that_a_run_has_gone_on_from_is_over_though_the_clock_is_set_back_before_its_end() {
+async fn finished_sleep_stays_finished_when_clock_is_set_back() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![sleeps_and_waits, quick]).await;
     let handle = sleeps_and_waits().enqueue(&db).await.unwrap();
@@ -90,7 +90,7 @@ async fn sleeps_until(wf: &Wf, instant: SystemTime) -> Result<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleep_until_an_instant_is_due_at_that_instant_of_the_databases_clock_and_not_before() {
+async fn sleep_until_follows_database_clock_and_never_wakes_early() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![sleeps_until]).await;
     let now: i64 = scalar(&db, "select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
@@ -113,7 +113,7 @@ async fn sleeps_until_the_past(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleep_until_an_instant_in_the_past_is_recorded_and_over_within_its_attempt() {
+async fn sleep_until_past_instant_is_recorded_without_suspending_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![sleeps_until_the_past]).await;
     let handle = sleeps_until_the_past().enqueue(&db).await.unwrap();
@@ -137,7 +137,7 @@ async fn sleeps_too_far(wf: &Wf, instant: SystemTime) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleep_until_an_instant_beyond_a_hundred_years_fails_as_recorded_in_every_replay() {
+async fn sleep_until_beyond_hundred_years_fails_identically_on_replay() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![sleeps_too_far]).await;
     let instant = SystemTime::now() + Duration::from_secs(120 * 365 * 24 * 60 * 60);
@@ -170,7 +170,7 @@ async fn twenty_suspensions_consume_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queued_run_and_a_sleeping_run_are_cancelled_at_once() {
+async fn queued_or_sleeping_run_is_cancelled_immediately() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let queued = quick().enqueue(&db).await.unwrap();
     assert_eq!(queued.cancel("not needed").await.unwrap(), Cancelled::Now);
@@ -209,7 +209,7 @@ async fn runs_for_ever(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_fell_asleep_before_its_worker_heard_of_its_cancellation_is_cancelled() {
+async fn sleeping_run_with_unnoticed_cancel_request_is_cancelled() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![sleeps_long]).await;
     let sleeper = sleeps_long(600_000).enqueue(&db).await.unwrap();
@@ -228,7 +228,7 @@ async fn a_run_that_fell_asleep_before_its_worker_heard_of_its_cancellation_is_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_run_is_cancelled_within_seconds_and_its_body_is_dropped() {
+async fn running_run_is_cancelled_and_its_body_dropped() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![runs_for_ever]).await;
     let handle = runs_for_ever().enqueue(&db).await.unwrap();
@@ -251,7 +251,7 @@ async fn listeners(db: &Db) -> Vec<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_whose_listener_went_with_the_runtime_of_another_waiter_starts_one_of_its_own() {
+async fn waiting_client_replaces_listener_lost_with_another_runtime() {
     let Fixture { db, database } = Fixture::new().await;
     let (first, second) = (quick().enqueue(&db).await.unwrap(), quick().enqueue(&db).await.unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -276,7 +276,7 @@ async fn a_waiter_whose_listener_went_with_the_runtime_of_another_waiter_starts_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_transaction_straddles_the_worker_falling_asleep_is_found_before_the_poll() {
+async fn run_committed_after_worker_falls_asleep_is_found_before_poll() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker_without_polls(&db, jobs![quick]).await;
     for _ in 0..5 {
@@ -328,7 +328,7 @@ async fn waits_for_an_old_snapshot(wf: &Wf, level: String) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_whose_snapshot_is_older_than_the_wait_of_its_parent_wakes_it() {
+async fn child_with_snapshot_older_than_parents_wait_wakes_parent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![waits_for_an_old_snapshot, ends_with_an_old_snapshot]);
     let worker = app.timings(nets_far_apart()).start().await.unwrap();
@@ -342,7 +342,7 @@ async fn a_child_whose_snapshot_is_older_than_the_wait_of_its_parent_wakes_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn client_that_began_to_wait_after_the_snapshot_of_a_run_is_told_of_its_end() {
+async fn client_watching_after_run_snapshot_is_notified_of_its_end() {
     let Fixture { db, database } = Fixture::new().await;
     let worker = worker(&db, jobs![ends_with_a_later_snapshot]).await;
     let mut listener = sqlx::postgres::PgListener::connect(database.url()).await.unwrap();

@@ -35,7 +35,7 @@ fn passes(body: &str) {
 }
 
 #[test]
-fn the_end_of_a_path_decides() {
+fn lint_matches_path_by_its_last_segments() {
     assert_eq!(refused("SystemTime::now()"), ["SystemTime::now"]);
     assert_eq!(refused("let at = ::std::time::SystemTime::now();"), ["std::time::SystemTime::now"]);
     assert_eq!(refused("r#rand::random()"), ["r#rand::random"]);
@@ -43,7 +43,7 @@ fn the_end_of_a_path_decides() {
 }
 
 #[test]
-fn a_name_that_may_be_anything_is_refused_only_where_it_cannot_be() {
+fn ambiguous_bare_name_passes_but_unambiguous_name_is_refused() {
     passes("sleep(ONE); spawn(task); now(); random(); timeout(step); query!(a); read(x)");
     passes("let thread_rng = 1; f(thread_rng); let getrandom = Shop { getrandom };");
     assert_eq!(refused("thread_rng().next()"), ["thread_rng"]);
@@ -53,7 +53,7 @@ fn a_name_that_may_be_anything_is_refused_only_where_it_cannot_be() {
 }
 
 #[test]
-fn methods_and_fields_are_not_functions() {
+fn method_or_field_named_like_refused_function_passes() {
     passes("set.spawn(a).thread_rng().spawn_blocking(b); began.elapsed(); clock.now(); it.OsRng");
     passes("for n in 0..3 { n.getrandom() }");
     assert_eq!(refused("0..thread_rng()"), ["thread_rng"]);
@@ -61,13 +61,13 @@ fn methods_and_fields_are_not_functions() {
 }
 
 #[test]
-fn a_function_that_is_given_away_is_refused_like_its_call() {
+fn function_passed_as_value_is_refused_like_its_call() {
     assert_eq!(refused("id.unwrap_or_else(Uuid::new_v4)"), ["Uuid::new_v4"]);
     assert_eq!(refused("let clock = SystemTime::now;"), ["SystemTime::now"]);
 }
 
 #[test]
-fn a_star_stands_for_functions_and_not_for_types() {
+fn wildcard_rule_matches_functions_but_not_types() {
     assert_eq!(
         refused("fs::read(a); tokio::fs::write(b); env::var_os(c)"),
         ["fs::read", "tokio::fs::write", "env::var_os"]
@@ -78,14 +78,14 @@ fn a_star_stands_for_functions_and_not_for_types() {
 }
 
 #[test]
-fn types_in_a_path_do_not_hide_it() {
+fn generic_arguments_do_not_hide_path() {
     assert_eq!(refused("rand::random::<u64>()"), ["rand::random"]);
     assert_eq!(refused("sqlx::query_as::<_, (fn(u8) -> Vec<Vec<u8>>,)>(a)"), ["sqlx::query_as"]);
     assert_eq!(refused("JoinSet::<Vec<u8>>::new()"), ["JoinSet::new"]);
 }
 
 #[test]
-fn macros_are_told_from_functions() {
+fn rules_distinguish_macros_from_functions() {
     assert_eq!(
         refused("sqlx::query!(a); sqlx::query_as!{b}; sqlx::query(c)"),
         ["sqlx::query", "sqlx::query_as", "sqlx::query"]
@@ -95,7 +95,7 @@ fn macros_are_told_from_functions() {
 }
 
 #[test]
-fn groups_closures_blocks_and_other_macros_hide_nothing() {
+fn groups_closures_blocks_and_macros_do_not_hide_call() {
     for body in [
         "{ [(SystemTime::now(),)] }",
         "wf.map(ids, |id| async move { SystemTime::now() })",
@@ -111,7 +111,7 @@ fn groups_closures_blocks_and_other_macros_hide_nothing() {
 }
 
 #[test]
-fn texts_comments_attributes_and_imports_do_nothing() {
+fn strings_comments_attributes_and_imports_are_not_linted() {
     passes("\"SystemTime::now()\"; r#\"rand::random()\"#; /* Uuid::new_v4() */ 'a'; // fs::read(a)");
     passes("#[doc = fs::read()] #![cfg_attr(a, fs::read(b))] let a = 1;");
     passes("use std::{fs::read, time::SystemTime::now}; use rand::random;");
@@ -120,7 +120,7 @@ fn texts_comments_attributes_and_imports_do_nothing() {
 }
 
 #[test]
-fn the_body_of_an_inline_step_may_do_anything() {
+fn only_inline_step_body_may_be_nondeterministic() {
     passes("wf.step(\"a\", || async { SystemTime::now(); fs::read(a)?; rand::random::<u8>() }).await?");
     passes("self.0.wf.step::<_, Vec<_>, u8>(\"a\", async || Uuid::new_v4())");
     passes("wf.tx(\"a\", |tx| async move { sqlx::query(a).execute(tx) }); wf.tx(|tx| sqlx::query(b))");
@@ -134,7 +134,7 @@ fn the_body_of_an_inline_step_may_do_anything() {
 }
 
 #[test]
-fn a_closure_in_a_local_variable_is_the_body_of_the_steps_it_is_given_to() {
+fn closure_variable_used_only_as_step_body_passes() {
     passes("let read = || async { fs::read(a) }; wf.step(\"a\", read).await?; wf.step(\"b\", &read).await?");
     passes("let read = async move |n| fs::read(n); { loop { Wf::step(wf, \"a\", read.clone()) } }");
     for body in [
@@ -149,7 +149,7 @@ fn a_closure_in_a_local_variable_is_the_body_of_the_steps_it_is_given_to() {
 }
 
 #[test]
-fn what_only_steps_call_is_of_the_steps() {
+fn closure_or_function_called_only_from_steps_passes() {
     for body in [
         "let read = || fs::read(a); wf.step(\"a\", || async { read() }).await",
         "let read: Box<dyn Fn() -> Vec<u8>> = Box::new(|| fs::read(a)); wf.step(\"a\", || async { read() })",
@@ -179,7 +179,7 @@ fn what_only_steps_call_is_of_the_steps() {
 }
 
 #[test]
-fn types_are_not_values() {
+fn refused_name_passes_as_type_but_not_as_value() {
     passes(
         "let rng: &mut OsRng = other; let at: Instant; let far: fn() -> OsRng = f; struct A { rng: OsRng }",
     );
@@ -189,7 +189,7 @@ fn types_are_not_values() {
 }
 
 #[test]
-fn a_type_in_brackets_begins_a_path_like_its_name() {
+fn qualified_type_path_is_linted_like_plain_path() {
     assert_eq!(refused("<SystemTime>::now()"), ["SystemTime::now"]);
     assert_eq!(refused("let a = <::std::time::SystemTime>::now();"), ["std::time::SystemTime::now"]);
     assert_eq!(refused("<ThreadRng as Default>::default()"), ["ThreadRng::default"]);
@@ -199,7 +199,7 @@ fn a_type_in_brackets_begins_a_path_like_its_name() {
 }
 
 #[test]
-fn imports_in_the_body_say_what_a_name_is() {
+fn names_are_resolved_by_imports_in_body() {
     assert_eq!(refused("use rand::random; random()"), ["random"]);
     assert_eq!(
         refused("use std::{time::{SystemTime as Now, Duration}, fs}; Now::now(); fs::read(a)"),
@@ -213,7 +213,7 @@ fn imports_in_the_body_say_what_a_name_is() {
 }
 
 #[test]
-fn how_long_ago_something_was_is_a_question_to_the_clock() {
+fn elapsed_is_refused_only_on_system_time() {
     assert_eq!(refused("wf.now().elapsed()"), ["elapsed"]);
     assert_eq!(refused("let began = wf.now(); wf.sleep(a).await?; began.elapsed()? > limit"), ["elapsed"]);
     assert_eq!(refused_with("due: SystemTime", "due.elapsed().is_ok()"), ["elapsed"]);
@@ -237,7 +237,7 @@ fn how_long_ago_something_was_is_a_question_to_the_clock() {
 }
 
 #[test]
-fn a_step_of_what_is_not_the_workflow_is_no_step() {
+fn closure_in_step_of_non_workflow_value_is_linted() {
     let refused =
         |body: &str| refused_with("machine: &Machine", &body.replace("(..)", "(\"a\", || fs::read(b))"));
     for body in [
@@ -269,7 +269,7 @@ fn a_step_of_what_is_not_the_workflow_is_no_step() {
 }
 
 #[test]
-fn steps_in_the_order_of_a_hash_map_are_refused() {
+fn steps_in_hash_map_order_are_refused() {
     let body = "{ wf.run(pay(name)).await?; }";
     for over in ["wages", "&wages", "&mut wages", "wages.iter()", "wages.keys()", "wages.drain()"] {
         let looped = format!("for (name, _) in {over} {body}");
@@ -311,7 +311,7 @@ fn steps_in_the_order_of_a_hash_map_are_refused() {
 }
 
 #[test]
-fn what_differs_between_processes_and_threads_is_refused() {
+fn process_and_thread_specific_values_are_refused() {
     assert_eq!(
         refused("std::process::id(); thread::current().id(); env::temp_dir(); RandomState::new()"),
         ["std::process::id", "thread::current", "env::temp_dir", "RandomState::new"]
@@ -320,14 +320,14 @@ fn what_differs_between_processes_and_threads_is_refused() {
 }
 
 #[test]
-fn the_name_of_an_inline_step_belongs_to_the_workflow() {
+fn inline_step_name_is_linted_as_workflow_code() {
     assert_eq!(refused("wf.step(&format!(\"{}\", Uuid::new_v4()), || Uuid::new_v4())"), ["Uuid::new_v4"]);
     passes("wf.step(name::<A, B>(), || Uuid::new_v4())");
     assert_eq!(refused("Wf::step(wf, Uuid::new_v4(), || fs::read(a))"), ["Uuid::new_v4"]);
 }
 
 #[test]
-fn a_definition_inside_a_body_is_not_the_body() {
+fn nested_job_and_workflow_definitions_are_not_linted() {
     passes("#[job] async fn read(a: A) -> Result<B> { fs::read(a) }");
     passes("#[runledger::workflow(timeout = \"1s\")] #[must_use] async fn flow(wf: &Wf) { fs::read(a) }");
     assert_eq!(refused("#[job] async fn a() {} fs::read(b)"), ["fs::read"]);
@@ -335,7 +335,7 @@ fn a_definition_inside_a_body_is_not_the_body() {
 }
 
 #[test]
-fn tokens_that_are_no_rust_are_walked_all_the_same() {
+fn invalid_tokens_do_not_hide_later_call() {
     for body in
         "a:: :: . # #! #[] fn use let a::<b a::<{} wf.step wf.step() wf.step(,|) ! a! .. 'a".split(' ')
     {
@@ -344,7 +344,7 @@ fn tokens_that_are_no_rust_are_walked_all_the_same() {
 }
 
 #[test]
-fn invisible_groups_are_seen_through() {
+fn lint_sees_through_invisible_groups() {
     use proc_macro2::{Delimiter, Group, TokenTree};
     let invisible =
         |text: &str| -> TokenTree { Group::new(Delimiter::None, text.parse().expect("tokens")).into() };

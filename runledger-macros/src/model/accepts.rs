@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_goes_to_the_version_before_its_own_unless_it_says_where_it_ends() {
+    fn range_ends_before_own_version_unless_end_is_given() {
         for (value, version, accepted) in [
             ("\"1..\"", 4, vec![1, 2, 3]),
             ("\"2..\"", 3, vec![2]),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_earlier_version_is_refused_with_its_fault() {
+    fn invalid_accepts_value_is_refused_with_its_fault() {
         for (value, version, fault) in [
             ("\"1..\"", 1, "version 1 is not before version 1, which this is"),
             ("\"3..\"", 3, "version 3 is not before version 3"),

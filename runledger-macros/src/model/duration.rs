@@ -81,7 +81,7 @@ mod tests {
     use super::{milliseconds, range};
 
     #[test]
-    fn every_unit_is_worth_its_milliseconds() {
+    fn each_unit_converts_to_milliseconds() {
         for (text, ms) in [
             ("1ms", 1),
             ("30s", 30_000),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_that_is_not_a_number_and_a_unit_is_refused_with_its_fault() {
+    fn invalid_duration_is_refused_with_its_fault() {
         for (text, fault) in [
             ("", "is not a duration"),
             ("s", "is not a duration"),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_keeps_both_ends() {
+    fn range_keeps_both_ends() {
         let both = range("1s..5m").map(|backoff| (backoff.first_ms, backoff.cap_ms));
         assert_eq!(both, Ok((1000, 300_000)));
         let equal = range("1s..1000ms").map(|backoff| (backoff.first_ms, backoff.cap_ms));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_with_a_fault_in_it_names_the_fault() {
+    fn invalid_range_is_refused_with_its_fault() {
         for (text, fault) in [
             ("30s", "is not a range"),
             ("5m..1s", "the first delay `5m` is longer than the longest `1s`"),

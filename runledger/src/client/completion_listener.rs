@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_that_is_silent_does_not_keep_the_waiters_of_another() {
+    async fn silent_database_does_not_block_waiters_of_other_database() {
         let (silent, closing) = (server(), server());
         // Nobody accepts, so the connection stays open and silent.
         let opening = LISTENERS.of(&pool_before(&silent));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_waiter_without_a_limit_goes_on_asking_while_its_database_lets_nobody_listen() {
+    async fn waiter_without_limit_polls_while_listener_cannot_open() {
         let silent = server();
         let pool = pool_before(&silent);
         let mut waiter = Waiter::new(&pool, Uuid::now_v7());
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn somebody_tries_to_listen_again_though_waits_overlap() {
+    async fn failed_listener_is_replaced_after_pause_while_still_in_use() {
         let silent = server();
         let (pool, listeners) = (pool_before(&silent), Listeners::default());
         let first = listeners.of(&pool);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_long_wait_tries_to_listen_again() {
+    async fn long_wait_retries_listening() {
         let silent = server();
         let pool = pool_before(&silent);
         let mut waiter = Waiter::new(&pool, Uuid::now_v7());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_kept_of_a_database_that_nobody_waits_for_any_more() {
+    async fn listener_of_database_without_waiters_is_dropped() {
         let (one, other) = (server(), server());
         let listeners = Listeners::default();
         drop(listeners.of(&pool_before(&one)));

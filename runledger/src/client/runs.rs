@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_goes_through_text_and_other_text_is_none() {
+    fn run_cursor_round_trips_through_text_and_refuses_other_text() {
         let place = RunCursor(Spot {
             created_at: Timestamp::from_unix_micros(1_795_000_000_123_456),
             run_id: Uuid::from_u128(7),

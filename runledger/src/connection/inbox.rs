@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_enqueue_does_not_wait_for_a_task_whose_runtime_nobody_drives() {
+    fn enqueue_does_not_wait_for_task_of_stalled_runtime() {
         let (theirs, ours) = (runtime(), runtime());
         let inbox = Arc::<Inbox>::default();
         let pool = theirs.block_on(async { PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new()) });

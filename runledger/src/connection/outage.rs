@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn repeated_failure_is_logged_once_then_ever_more_rarely_with_a_count() {
+    async fn repeated_failure_is_logged_at_growing_intervals_with_count() {
         let outage = Outage::new();
         assert_eq!(outage.failed(), Some(Line { n_suppressed: None }));
         let mut lines = Vec::new();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failure_after_a_long_quiet_time_is_logged_at_once() {
+    async fn failure_after_long_quiet_time_is_logged_at_once() {
         let outage = Outage::new();
         assert!(outage.failed().is_some());
         assert!(outage.failed().is_none());

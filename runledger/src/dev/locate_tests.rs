@@ -64,7 +64,7 @@ impl Drop for Tree {
 }
 
 #[test]
-fn the_highest_major_of_the_well_known_folders_comes_first() {
+fn highest_major_in_well_known_folders_comes_first() {
     let tree = Tree::new("order");
     tree.install("usr/lib/postgresql/9.6/bin", "9.6.24");
     tree.install("usr/lib/postgresql/12/bin", "12.22");
@@ -75,7 +75,7 @@ fn the_highest_major_of_the_well_known_folders_comes_first() {
 }
 
 #[test]
-fn a_link_in_path_leads_to_the_folder_of_the_real_program_and_comes_before_the_rest() {
+fn link_in_path_resolves_to_real_folder_and_comes_first() {
     let tree = Tree::new("link");
     tree.install("usr/pgsql-18/bin", "18.4");
     let real = tree.install("opt/pg/bin", "16.3");
@@ -88,7 +88,7 @@ fn a_link_in_path_leads_to_the_folder_of_the_real_program_and_comes_before_the_r
 }
 
 #[test]
-fn without_programs_and_download_one_sentence_names_the_remedies() {
+fn missing_programs_and_download_give_one_sentence_with_remedies() {
     let tree = Tree::new("none");
     let refused =
         || Err(NotDownloaded::Failed { url: "https://a/b".to_owned(), said: "no network".to_owned() });
@@ -110,7 +110,7 @@ fn without_programs_and_download_one_sentence_names_the_remedies() {
 }
 
 #[test]
-fn programs_that_are_too_old_are_named_in_the_error() {
+fn too_old_programs_are_named_in_error() {
     let tree = Tree::new("old");
     tree.install("usr/lib/postgresql/11/bin", "11.22");
     let text = choose(tree.found(), None, Err(NotDownloaded::NoArchive), |_| unreachable!())
@@ -120,7 +120,7 @@ fn programs_that_are_too_old_are_named_in_the_error() {
 }
 
 #[test]
-fn programs_are_downloaded_only_where_none_are_installed() {
+fn programs_are_downloaded_only_if_none_are_installed() {
     let tree = Tree::new("download");
     assert_eq!(tree.choose("/nonexistent", None, pinned()).unwrap().major, 17);
     tree.install("usr/lib/postgresql/15/bin", "15.18");
@@ -128,14 +128,14 @@ fn programs_are_downloaded_only_where_none_are_installed() {
 }
 
 #[test]
-fn data_of_a_download_is_served_after_another_version_was_installed() {
+fn data_of_downloaded_version_is_served_despite_other_installed_version() {
     let tree = Tree::new("later");
     tree.install("usr/lib/postgresql/15/bin", "15.18");
     assert_eq!(tree.choose("/nonexistent", Some("17"), pinned()).unwrap().major, 17);
 }
 
 #[test]
-fn nothing_is_downloaded_that_cannot_read_the_data() {
+fn version_unable_to_read_data_is_not_downloaded() {
     let tree = Tree::new("unreadable");
     let made_by = Some(("16", Path::new("/data")));
     let error = choose(tree.found(), made_by, Ok(pinned()), |_| unreachable!()).unwrap_err();
@@ -147,7 +147,7 @@ fn nothing_is_downloaded_that_cannot_read_the_data() {
 }
 
 #[test]
-fn data_of_another_version_names_why_nothing_was_downloaded() {
+fn error_for_data_of_other_version_explains_missing_download() {
     let tree = Tree::new("why");
     tree.install("usr/lib/postgresql/15/bin", "15.18");
     let made_by = Some(("17", Path::new("/data")));
@@ -171,7 +171,7 @@ fn data_of_another_version_names_why_nothing_was_downloaded() {
 }
 
 #[test]
-fn nothing_is_downloaded_beside_an_explicit_folder() {
+fn nothing_is_downloaded_with_explicit_folder() {
     let tree = Tree::new("explicit_other");
     let chosen = tree.install("chosen", "14.9");
     let installed = search(Some(chosen.as_os_str()), None, &tree.0, &me()).unwrap();
@@ -185,7 +185,7 @@ fn pinned() -> Archive {
 }
 
 #[test]
-fn an_explicit_folder_is_the_only_one_that_is_tried() {
+fn only_explicit_folder_is_searched() {
     let tree = Tree::new("explicit");
     tree.install("usr/pgsql-18/bin", "18.4");
     let old = tree.install("old", "12.1");
@@ -201,7 +201,7 @@ fn an_explicit_folder_is_the_only_one_that_is_tried() {
 }
 
 #[test]
-fn data_is_served_by_the_major_that_made_it_or_not_at_all() {
+fn data_is_served_only_by_its_own_major() {
     let found = || Installed {
         usable: [18, 15].map(|major| Programs { bin: PathBuf::from("/bin"), major }).to_vec(),
         ..Installed::default()
@@ -220,14 +220,14 @@ fn data_is_served_by_the_major_that_made_it_or_not_at_all() {
 }
 
 #[test]
-fn majors_are_read_from_released_and_unreleased_versions() {
+fn major_is_parsed_from_release_and_beta_versions() {
     assert_eq!(parse_major("initdb (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n"), Some(15));
     assert_eq!(parse_major("initdb (PostgreSQL) 19beta1"), Some(19));
     assert_eq!(parse_major("initdb: not found"), None);
 }
 
 #[test]
-fn programs_that_cannot_be_run_are_named_with_the_reason() {
+fn programs_failing_to_execute_are_named_with_reason() {
     let tree = Tree::new("refused");
     let bin = tree.install("opt/pg/bin", "17.10");
     fs::set_permissions(bin.join("initdb"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
@@ -243,7 +243,7 @@ fn programs_that_cannot_be_run_are_named_with_the_reason() {
 }
 
 #[test]
-fn programs_that_lack_a_library_are_named_with_the_line_that_says_so() {
+fn programs_missing_library_are_named_with_loader_error() {
     let tree = Tree::new("library");
     let bin = tree.install("opt/pg/bin", "17.10");
     let lacks = r#"printf '#!/bin/sh\necho "initdb: libpq.so.5: cannot open" >&2; exit 127\n' > "$0""#;

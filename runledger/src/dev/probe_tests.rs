@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::*;
 
 #[test]
-fn files_of_a_data_folder_whose_path_is_not_utf_8_are_read() {
+fn lock_files_with_non_utf8_data_path_are_read() {
     let folder = std::env::temp_dir().join(format!("runledger-probe-{}", std::process::id()));
     fs::create_dir(&folder).unwrap();
     let [own, of_socket] = lock_files(&folder, &folder);

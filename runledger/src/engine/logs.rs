@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_at_a_character_and_says_so() {
+    fn long_text_is_cut_at_character_boundary_with_ellipsis() {
         assert_eq!(cut(format_args!("{}", "abc"), 3), "abc");
         assert_eq!(cut(format_args!("{}", "abcd"), 3), "abc…");
         assert_eq!(cut(format_args!("{}{}", "ab", "€"), 4), "ab…");

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn what_code_panics_with_is_said_whatever_it_is() {
+    fn panic_payload_of_any_type_is_reported() {
         assert_eq!(told(|| ()), Ok(()));
         assert_eq!(told(|| panic!("no")), Err("panicked: no".to_owned()));
         assert_eq!(told(|| panic!("no {}", 1)), Err("panicked: no 1".to_owned()));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_code_panics_with_may_panic_in_its_turn_when_it_is_dropped() {
+    fn panic_while_dropping_panic_payload_is_contained() {
         for code in [|| panic_any(Panics(0)), || panic_any(Panics(1)), || panic_any(Panics(9))] {
             assert_eq!(told(code), Err("panicked: a panic without a message".to_owned()));
         }

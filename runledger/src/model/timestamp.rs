@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_system_time_survives_the_round_trip_to_the_microsecond() {
+    fn system_time_round_trips_to_microsecond() {
         for time in [UNIX_EPOCH + Duration::from_micros(1_234_567), UNIX_EPOCH - Duration::from_micros(89)] {
             assert_eq!(SystemTime::from(Timestamp::from(time)), time);
         }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_that_is_waited_for_is_never_before_its_time() {
+    fn not_before_rounds_up_by_less_than_one_microsecond() {
         for nanos in [0, 1, 999, 1_000, 1_001] {
             for time in [UNIX_EPOCH + Duration::from_nanos(nanos), UNIX_EPOCH - Duration::from_nanos(nanos)] {
                 let instant = SystemTime::from(Timestamp::not_before(time));
@@ -102,20 +102,20 @@ mod tests {
     }
 
     #[test]
-    fn a_later_instant_is_no_time_before_an_earlier_one() {
+    fn time_since_later_instant_is_zero() {
         let early = Timestamp::from_unix_micros(5);
         assert_eq!(early.since(early.plus(Duration::from_secs(1))), Duration::ZERO);
         assert_eq!(early.plus(Duration::from_secs(1)).since(early), Duration::from_secs(1));
     }
 
     #[test]
-    fn a_hundred_years_are_the_furthest_and_what_the_engine_stores_is_after_the_distant_past() {
+    fn furthest_duration_is_century_and_distant_past_precedes_epoch() {
         assert_eq!(FURTHEST.as_secs(), 3_153_600_000);
         assert!(Timestamp::DISTANT_PAST < Timestamp::from(UNIX_EPOCH));
     }
 
     #[test]
-    fn an_instant_that_is_moved_stays_within_the_range() {
+    fn timestamp_arithmetic_saturates_at_range_limits() {
         let second = Duration::from_secs(1);
         assert_eq!(Timestamp::from_unix_micros(5).plus(second).unix_micros(), 1_000_005);
         assert_eq!(Timestamp::from_unix_micros(5).minus(second).unix_micros(), -999_995);

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_says_where_and_who_can_mend_it() {
+    fn unreadable_value_names_place_and_remedy() {
         for (unreadable, words) in [
             (
                 Unreadable::new("input", &"no"),

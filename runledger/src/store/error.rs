@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restart_and_a_lost_connection_are_tried_again() {
+    fn restart_lost_connection_and_timeout_are_transient() {
         for code in ["57P01", "57P03", "08006", "55P03"] {
             assert_eq!(class_of_code(code), Class::Transient, "{code}");
         }
@@ -263,26 +263,26 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_and_a_server_that_is_read_only_are_waited_for() {
+    fn exhausted_or_read_only_server_is_classed_as_refused() {
         for code in ["53100", "53200", "53300", "25006"] {
             assert_eq!(class_of_code(code), Class::Refused, "{code}");
         }
     }
 
     #[test]
-    fn bad_data_and_bad_statements_are_not_tried_again() {
+    fn bad_data_and_bad_statements_are_permanent_errors() {
         for code in ["22P02", "22P05", "23505", "23514", "42601", "42P01"] {
             assert_eq!(class_of_code(code), Class::Permanent, "{code}");
         }
     }
 
     #[test]
-    fn a_deadlock_repeats_the_transaction() {
+    fn serialization_failure_and_deadlock_are_conflicts() {
         assert_eq!([class_of_code("40001"), class_of_code("40P01")], [Class::Conflict, Class::Conflict]);
     }
 
     #[test]
-    fn the_class_is_found_below_other_errors() {
+    fn error_class_is_found_in_cause_chain() {
         let error = crate::definition::error::Error::from(
             anyhow::Error::new(SqlxError::PoolTimedOut).context("charging"),
         );
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_is_told_by_its_code() {
+    fn exceeded_server_limit_is_recognised_by_its_code() {
         let codes = [
             ("25P03", Limit::Idle),
             ("25P04", Limit::Transaction),

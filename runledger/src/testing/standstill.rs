@@ -228,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn run_that_sleeps_again_and_again_and_one_beside_it_are_given_up() {
+    fn endless_time_skips_are_given_up_with_or_without_progress() {
         assert_eq!(nudged(true), (5_000, GivenUp::Nudges));
         assert_eq!(nudged(false), (1_000, GivenUp::WithoutProgress));
     }
 
     #[test]
-    fn limit_of_skips_names_a_signal_and_guesses_at_no_permit() {
+    fn skip_limit_message_names_awaited_signal_but_no_permit() {
         let waits = vec![(Uuid::nil(), "approval".to_owned())];
         let look = Look { waits, n_due: 1, ..Look::default() };
         let why = GivenUp::Nudges.why(&look);

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_another_of_its_run_displaces_is_told_to_stop_and_the_other_is_not() {
+    fn newer_attempt_of_run_stops_only_displaced_one() {
         let (in_flight, run_id) = (Arc::new(InFlight::new(2)), Uuid::now_v7());
         let displaced = in_flight.add(fence(run_id));
         let present = in_flight.add(fence(run_id));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn cancel_that_was_read_before_the_undo_began_does_not_stop_the_undo() {
+    fn cancel_does_not_stop_running_compensation_but_release_does() {
         let in_flight = Arc::new(InFlight::new(1));
         let compensates = in_flight.add(fence(Uuid::now_v7()));
         compensates.stop_signal.begin_compensation();

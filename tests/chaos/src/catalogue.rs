@@ -33,7 +33,7 @@ fn lines() -> impl Iterator<Item = Line> {
 }
 
 #[test]
-fn every_line_has_five_cells_and_a_number_of_its_own() {
+fn every_line_has_five_cells_and_ascending_number() {
     let numbers: Vec<&str> = lines().map(|line| line.number).collect();
     assert_eq!(numbers.len(), PAGE.lines().filter(|line| line.starts_with("| F")).count());
     assert!(numbers.is_sorted_by(|one, next| number(one) < number(next)), "{numbers:?}");
@@ -44,7 +44,7 @@ fn number(text: &str) -> u32 {
 }
 
 #[test]
-fn every_line_is_shown_by_what_exists_or_says_why_by_nothing() {
+fn every_line_references_existing_evidence_or_says_not_yet() {
     for line in lines() {
         assert!(!line.fault.is_empty() && !line.shown_by.is_empty(), "{}", line.number);
         let mut n_references = 0;
@@ -66,7 +66,7 @@ fn every_line_is_shown_by_what_exists_or_says_why_by_nothing() {
 }
 
 #[test]
-fn every_scenario_is_named_at_each_of_its_lines() {
+fn every_scenario_is_named_at_each_of_its_faults() {
     for scenario in all() {
         assert!(!scenario.faults.is_empty(), "{} covers nothing", scenario.name);
         for fault in scenario.faults {

@@ -31,7 +31,7 @@ impl Dice {
 }
 
 #[test]
-fn a_seed_repeats_its_numbers_and_another_does_not() {
+fn same_seed_repeats_numbers_and_another_seed_does_not() {
     let numbers = |seed| {
         let mut dice = Dice::new(seed);
         [(); 8].map(|()| dice.below(1_000_000))

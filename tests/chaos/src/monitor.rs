@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_stands_for_longer_than_the_pace_allows_is_seen_and_nothing_before() -> Result<()> {
+    async fn stalled_state_is_reported_only_beyond_pace_bound() -> Result<()> {
         let late = looked(Pace::FAST.bound() + Duration::from_secs(2), Pace::FAST).await?;
         let kinds = [
             "waits for nothing",
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wake_up_is_lost_only_where_a_child_ended_long_ago() -> Result<()> {
+    async fn wake_up_is_lost_only_if_child_completed_long_ago() -> Result<()> {
         // The children ended long ago, just now, or not at all.
         let history = "
             insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_signal_may_be_left_only_where_its_sender_kept_the_run_from_seeing_it() -> Result<()> {
+    async fn unconsumed_signal_is_excused_only_if_sender_recently_locked_run() -> Result<()> {
         // Each job's name says how its run was parked and when its signal arrived.
         let history = "
             insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_that_saw_too_little_says_so() {
+    fn monitor_with_too_few_observations_reports_violation() {
         let seen =
             |n_looks, seconds| Seen { n_looks, lasted: Duration::from_secs(seconds), ..Seen::default() };
         assert_eq!(seen(3, 8).judge().len(), 0);

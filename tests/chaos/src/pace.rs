@@ -83,7 +83,7 @@ impl Pace {
 }
 
 #[test]
-fn the_paces_are_those_of_the_engine() {
+fn paces_match_engine_timings_and_arguments() {
     assert_eq!(Pace::FAST.timings(), Timings::FAST);
     assert_eq!(Pace::DEFAULT.timings(), Timings::DEFAULT);
     assert_eq!(Pace::of(crate::scene::PATIENT), Pace::DEFAULT);

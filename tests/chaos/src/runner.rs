@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scenario_that_cannot_go_on_says_what_there_was_until_then() -> Result<()> {
+    async fn aborted_scenario_keeps_counts_and_violations_seen_before() -> Result<()> {
         let scenario = Scenario::new("gives-up", "nothing", &[], |setting| Box::pin(gives_up(setting)));
         let (_, summary) = one(scenario, setting(&scenario, &Arguments::default(), 0)?).await;
         assert_eq!((summary.n_started, summary.n_ended, summary.n_faults), (1, 0, 3));

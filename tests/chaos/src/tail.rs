@@ -104,7 +104,7 @@ impl Content {
 }
 
 #[test]
-fn a_run_is_touched_by_a_tail_in_which_something_happened_to_it() {
+fn lost_tail_touches_only_runs_with_overlapping_events_or_pauses() {
     use runledger_tests::check::What;
     use runledger_tests::check::pauses::Pause;
 

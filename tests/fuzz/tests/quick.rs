@@ -50,37 +50,37 @@ fn holds(target: &str, cases: u32) {
 }
 
 #[test]
-fn durations_are_their_milliseconds_or_refused() {
+fn durations_are_parsed_to_milliseconds_or_refused() {
     holds("durations", 500);
 }
 
 #[test]
-fn names_and_keys_that_pass_are_within_the_limits() {
+fn accepted_names_and_keys_are_within_limits() {
     holds("names", 150);
 }
 
 #[test]
-fn any_options_have_an_expansion_that_is_rust() {
+fn macro_options_always_expand_to_valid_rust() {
     holds("options", 300);
 }
 
 #[test]
-fn what_is_stored_of_a_value_comes_back() {
+fn stored_payload_decodes_to_same_value() {
     holds("payload", 5_000);
 }
 
 #[test]
-fn a_replay_ends_and_gives_what_was_seen() {
+fn replay_ends_and_delivers_previously_seen_results() {
     holds("records", 1_000);
 }
 
 #[test]
-fn what_is_sealed_opens_at_its_place_unchanged_and_is_refused_otherwise() {
+fn sealed_payload_opens_unchanged_only_at_its_place() {
     holds("sealed", 2_000);
 }
 
 #[test]
-fn every_target_has_its_corpus_and_its_program() {
+fn every_target_has_corpus_and_program() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (target, _) in TARGETS {
         assert!(!corpus(target).is_empty(), "{target}");

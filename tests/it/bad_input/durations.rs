@@ -33,7 +33,7 @@ async fn long_sleep(wf: &Wf, limitless: bool) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_start_more_than_a_hundred_years_ahead_is_refused_in_words() {
+async fn start_over_hundred_years_ahead_is_refused_naming_option() {
     let fixture = Fixture::new().await;
     let far = SystemTime::now() + YEAR * 101;
     let calls = [
@@ -56,7 +56,7 @@ async fn a_start_more_than_a_hundred_years_ahead_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn an_endless_retry_delay_or_backoff_waits_a_hundred_years_and_an_endless_sleep_is_refused() {
+async fn endless_retry_delay_is_capped_and_endless_sleep_is_refused() {
     let fixture = Fixture::new().await;
     let worker = runledger_tests::rows::worker(&fixture.db, jobs![later, large_failure, long_sleep]).await;
     let later = later().enqueue(&fixture.db).await.unwrap();
@@ -73,7 +73,7 @@ async fn an_endless_retry_delay_or_backoff_waits_a_hundred_years_and_an_endless_
 }
 
 #[tokio::test]
-async fn of_an_enormous_error_the_beginning_is_recorded() {
+async fn enormous_error_message_is_truncated() {
     let fixture = Fixture::new().await;
     let worker = runledger_tests::rows::worker(&fixture.db, jobs![large_failure]).await;
     let handle = large_failure().enqueue(&fixture.db).await.unwrap();

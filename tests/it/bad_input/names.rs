@@ -16,7 +16,7 @@ async fn n_runs(db: &Db) -> i64 {
 }
 
 #[tokio::test]
-async fn a_name_or_key_that_breaks_a_rule_is_refused_with_the_rule_and_nothing_is_written() {
+async fn invalid_names_and_keys_are_refused_with_rule_before_write() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let long = "k".repeat(257);
     let refused = [
@@ -42,7 +42,7 @@ async fn a_name_or_key_that_breaks_a_rule_is_refused_with_the_rule_and_nothing_i
 }
 
 #[tokio::test]
-async fn a_job_named_by_hand_must_have_a_name_that_somebody_knows() {
+async fn call_by_unknown_job_name_is_refused_with_suggestion() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let typo = enqueue_all([AnyCall::by_name("bad_input.nmaed", &())], &db).await.unwrap_err();
     assert!(told(&typo).contains("no job `bad_input.nmaed` is known"), "{typo}");
@@ -54,7 +54,7 @@ async fn a_job_named_by_hand_must_have_a_name_that_somebody_knows() {
 
 /// A live worker serves the engine's own jobs, but no caller may enqueue them.
 #[tokio::test]
-async fn the_engines_own_jobs_are_not_called_by_name() {
+async fn reserved_engine_jobs_cannot_be_called_by_name() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = "insert into runledger.worker (name, version, session_name, jobs, queues)
                   values ('w', '1', 's', '{runledger.gate,runledger.graph,runledger.map}', '{default}')";
@@ -75,7 +75,7 @@ async fn the_engines_own_jobs_are_not_called_by_name() {
 }
 
 #[tokio::test]
-async fn one_bad_call_takes_its_whole_batch_back() {
+async fn one_invalid_call_refuses_whole_batch() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let batch = [named(), named().queue("Bad"), named()];
     assert!(matches!(enqueue_all(batch, &db).await, Err(ClientError::Name(_))));
@@ -83,7 +83,7 @@ async fn one_bad_call_takes_its_whole_batch_back() {
 }
 
 #[tokio::test]
-async fn a_worker_with_a_bad_queue_or_name_does_not_start() {
+async fn worker_with_invalid_queue_or_name_does_not_start() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let queue = App::new(db.clone()).with(jobs![named]).queues(["Bad"]).start().await.unwrap_err();
     assert!(told(&queue).starts_with("queue `Bad`"), "{queue}");

@@ -24,7 +24,7 @@ async fn nul_parent(wf: &Wf) -> Result<String> {
 }
 
 #[tokio::test]
-async fn metadata_with_a_nul_is_refused_by_its_name_and_nothing_is_written() {
+async fn metadata_with_nul_is_refused_by_name_and_writes_nothing() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::<()>::new("nul").metadata("note", NUL);
     graph.call(nul());
@@ -49,7 +49,7 @@ async fn metadata_with_a_nul_is_refused_by_its_name_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn child_with_a_nul_in_its_metadata_fails_its_step_and_not_its_parent() {
+async fn nul_in_child_metadata_fails_step_but_not_parent() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![nul, nul_parent]).await;
     let said = soon(nul_parent().enqueue(&db).await.unwrap().result()).await.unwrap();
@@ -59,7 +59,7 @@ async fn child_with_a_nul_in_its_metadata_fails_its_step_and_not_its_parent() {
 
 /// The server's error would be `invalid byte sequence`, without the name of the text.
 #[tokio::test]
-async fn text_with_a_nul_never_reaches_the_server() {
+async fn text_with_nul_never_reaches_server() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let run = nul().enqueue(&db).await.unwrap();
     let parent = nul_parent().enqueue(&db).await.unwrap();

@@ -28,7 +28,7 @@ async fn refused(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_database_that_is_down_is_named_as_the_reason() {
+async fn connection_error_names_unreachable_database_without_password() {
     let said = refused("postgres://nobody:hunter2@127.0.0.1:1/nowhere?sslmode=disable").await;
     assert!(
         said.starts_with("cannot connect to database `nowhere` as role `nobody` at `127.0.0.1:1`;"),
@@ -39,7 +39,7 @@ async fn a_database_that_is_down_is_named_as_the_reason() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_not_there_is_named_by_its_directory() {
+async fn missing_socket_error_names_its_directory() {
     let place = "through the socket of port 5433 in `/nowhere/at/all`;";
     for address in ["localhost:5433/nowhere?host=/nowhere/at/all", "%2Fnowhere%2Fat%2Fall:5433/nowhere"] {
         let said = refused(&format!("postgres://nobody:hunter2@{address}")).await;
@@ -48,7 +48,7 @@ async fn a_socket_that_is_not_there_is_named_by_its_directory() {
 }
 
 #[tokio::test]
-async fn a_database_that_the_server_does_not_have_is_named() {
+async fn missing_database_is_named_in_error() {
     let fixture = runledger_tests::Fixture::new().await;
     let options: sqlx::postgres::PgConnectOptions = fixture.database.url().parse().unwrap();
     let error = Db::connect_with(options.database("not_there"), 1).await.unwrap_err();
@@ -57,7 +57,7 @@ async fn a_database_that_the_server_does_not_have_is_named() {
 }
 
 #[tokio::test]
-async fn an_address_that_cannot_be_read_says_how_one_is_written_and_shows_no_password() {
+async fn malformed_address_error_explains_format_without_password() {
     for password in
         ["hun/ter2", "12/34", "12?34", "12#34", "1@2/34", "12/34==", "12#34==", "12?a=34", "12?a=b&34"]
     {
@@ -81,7 +81,7 @@ fn own_server() -> Options {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_goes_on_where_it_was_when_its_database_comes_back() {
+async fn worker_and_its_runs_continue_after_database_restart() {
     let options = own_server();
     let server = Server::start(options.clone()).await.unwrap();
     let url = server.url("postgres");
@@ -139,7 +139,7 @@ async fn stop(options: &Options) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_pool_whose_connections_are_all_in_use_is_named_as_the_reason() {
+async fn exhausted_pool_is_named_in_error() {
     let fixture = runledger_tests::Fixture::new().await;
     let db = Db::connect_with(fixture.database.url().parse().unwrap(), 1).await.unwrap();
     let held = db.pool().acquire().await.unwrap();
@@ -150,7 +150,7 @@ async fn a_pool_whose_connections_are_all_in_use_is_named_as_the_reason() {
 }
 
 #[tokio::test]
-async fn server_that_accepts_no_further_connection_is_named_as_the_reason() {
+async fn server_connection_limit_is_named_in_error() {
     let fixture = runledger_tests::Fixture::new().await;
     let role = format!("limited_{}", uuid::Uuid::now_v7().simple());
     let options: sqlx::postgres::PgConnectOptions = fixture.database.url().parse().unwrap();
@@ -172,7 +172,7 @@ async fn server_that_accepts_no_further_connection_is_named_as_the_reason() {
 }
 
 #[tokio::test]
-async fn address_of_another_database_is_refused_without_its_password() {
+async fn non_postgres_address_is_refused_without_showing_password() {
     for address in [
         "mysql://annabel:hunter2@db/app",
         "jdbc:postgresql://annabel:hunter2@db/app",

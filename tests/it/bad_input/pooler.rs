@@ -14,7 +14,7 @@ async fn behind(n: u32) -> Result<u32> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PgBouncer (Debian: `pgbouncer`): `cargo exhaustive`"]
-async fn a_worker_behind_pgbouncer_in_transaction_mode_does_not_start_and_says_why() {
+async fn worker_behind_transaction_mode_pgbouncer_refuses_to_start_with_reason() {
     let fixture = Fixture::new().await;
     let bouncer = Bouncer::start(fixture.database.url(), Mode::Transaction, 20).await.unwrap();
     let db = Db::connect(bouncer.url()).await.unwrap();
@@ -28,7 +28,7 @@ async fn a_worker_behind_pgbouncer_in_transaction_mode_does_not_start_and_says_w
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PgBouncer (Debian: `pgbouncer`): `cargo exhaustive`"]
-async fn a_client_whose_prepared_statements_clash_behind_pgbouncer_is_told_of_the_pooler() {
+async fn prepared_statement_clash_behind_pgbouncer_error_advises_session_mode() {
     let fixture = Fixture::new().await;
     let bouncer = Bouncer::start(fixture.database.url(), Mode::Transaction, 1).await.unwrap();
     let first = Db::connect(bouncer.url()).await;
@@ -40,7 +40,7 @@ async fn a_client_whose_prepared_statements_clash_behind_pgbouncer_is_told_of_th
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PgBouncer (Debian: `pgbouncer`): `cargo exhaustive`"]
-async fn a_worker_behind_pgbouncer_in_session_mode_runs() {
+async fn worker_behind_session_mode_pgbouncer_runs() {
     let fixture = Fixture::new().await;
     let bouncer = Bouncer::start(fixture.database.url(), Mode::Session, 20).await.unwrap();
     let db = Db::connect(bouncer.url()).await.unwrap();

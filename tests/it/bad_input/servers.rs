@@ -23,7 +23,7 @@ async fn refused(setup: &'static str) -> anyhow::Result<ClientError> {
 }
 
 #[tokio::test]
-async fn a_read_only_database_is_refused_by_name() {
+async fn read_only_database_is_refused_as_not_writable() {
     let set = "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$";
     let error = refused(set).await.unwrap();
     assert!(matches!(error, ClientError::NotWritable { .. }), "{error:?}");
@@ -34,7 +34,7 @@ async fn a_read_only_database_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn database_of_another_encoding_is_refused_before_anything_is_written() {
+async fn database_with_non_utf8_encoding_is_refused_before_any_write() {
     let fixture = Fixture::new().await;
     let options: PgConnectOptions = fixture.database.url().parse().unwrap();
     for encoding in ["SQL_ASCII", "LATIN1"] {
@@ -60,7 +60,7 @@ fn with_path(url: &str, path: &str) -> PgConnectOptions {
 }
 
 #[tokio::test]
-async fn a_role_whose_tables_would_get_among_ours_is_refused_before_anything_is_written() {
+async fn search_path_starting_in_runledger_schema_is_refused_before_write() {
     let fixture = Fixture::new().await;
     let url = fixture.database.url();
     sqlx::raw_sql("drop schema runledger cascade").execute(fixture.db.pool()).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_role_whose_tables_would_get_among_ours_is_refused_before_anything_is_
 }
 
 #[tokio::test]
-async fn a_role_whose_name_needs_quotes_is_told_what_can_be_typed_and_its_password_is_not_repeated() {
+async fn search_path_error_quotes_role_name_and_hides_password() {
     let fixture = Fixture::new().await;
     let role = format!("Needs \"quotes\" {}", uuid::Uuid::now_v7());
     let quoted = format!("\"{}\"", role.replace('"', "\"\""));
@@ -105,7 +105,7 @@ async fn a_role_whose_name_needs_quotes_is_told_what_can_be_typed_and_its_passwo
 }
 
 #[tokio::test]
-async fn a_worker_whose_pool_is_too_small_does_not_start() {
+async fn worker_with_too_small_pool_does_not_start() {
     let fixture = Fixture::new().await;
     let db = Db::connect_with(fixture.database.url().parse().unwrap(), 2).await.unwrap();
     let error = App::new(db).with(jobs![served]).timings(Timings::FAST).start().await.unwrap_err();

@@ -68,7 +68,7 @@ fn nested(depth: usize) -> Value {
 }
 
 #[tokio::test]
-async fn an_argument_that_cannot_be_stored_is_refused_with_its_path_and_nothing_is_written() {
+async fn unstorable_argument_is_refused_with_its_path_and_writes_nothing() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let nul = BTreeMap::from([("for whom".to_owned(), "a\0b".to_owned())]);
     let refused = [
@@ -99,7 +99,7 @@ async fn an_argument_that_cannot_be_stored_is_refused_with_its_path_and_nothing_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_output_that_cannot_be_stored_fails_its_run_without_another_attempt() {
+async fn unstorable_output_fails_run_without_another_attempt() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = App::new(db.clone()).with(jobs![output]).start().await.unwrap();
     let cases = [
@@ -121,7 +121,7 @@ async fn an_output_that_cannot_be_stored_fails_its_run_without_another_attempt()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_output_that_cannot_be_stored_says_that_its_effects_may_have_happened() {
+async fn unstorable_step_output_error_warns_of_possible_effects() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = App::new(db.clone()).with(jobs![step, pairs]).start().await.unwrap();
     let results = [

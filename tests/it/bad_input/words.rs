@@ -15,7 +15,7 @@ fn words() -> String {
 }
 
 #[tokio::test]
-async fn words_with_a_nul_or_too_many_of_them_are_kept_as_those_of_failures_are() {
+async fn reason_with_nul_or_excess_length_is_cleaned_and_truncated() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let begins = "not\u{fffd}today!!";
     let is_kept = |kept: &str| kept.contains(begins) && kept.len() < 9_000 && kept.contains("bytes more)");
@@ -41,7 +41,7 @@ async fn words_with_a_nul_or_too_many_of_them_are_kept_as_those_of_failures_are(
 }
 
 #[tokio::test]
-async fn the_same_words_about_a_gate_are_the_same_decision_however_much_of_them_is_kept() {
+async fn repeated_gate_decision_with_truncated_text_is_same_decision() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("words");
     graph.gate::<u64>("fails");

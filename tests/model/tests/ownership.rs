@@ -30,19 +30,19 @@ fn breaks(name: &str, property: &'static str, model: Ownership) -> Vec<Action> {
 }
 
 #[test]
-fn the_protocol_holds_when_processes_stop_and_die() {
+fn protocol_holds_under_process_pause_and_crash() {
     let checked =
         holds("a pause and a crash", Ownership::engine(1, Faults { pauses: 1, crashes: 1, ..NONE }));
     assert!(checked.buries, "nobody was ever declared dead");
 }
 
 #[test]
-fn the_protocol_holds_when_the_server_is_replaced_by_a_standby_that_lags_behind() {
+fn protocol_holds_under_failover_to_lagging_standby() {
     holds("a failover", Ownership::engine(1, Faults { failovers: 1, ..NONE }));
 }
 
 #[test]
-fn the_protocol_holds_under_every_single_fault_of_a_workflow_of_two_steps() {
+fn protocol_holds_for_two_steps_under_single_faults_and_pairs() {
     for (name, faults) in [
         ("a crash", Faults { crashes: 1, ..NONE }),
         ("a pause", Faults { pauses: 1, ..NONE }),
@@ -56,7 +56,7 @@ fn the_protocol_holds_under_every_single_fault_of_a_workflow_of_two_steps() {
 }
 
 #[test]
-fn the_protocol_holds_when_a_lost_reply_meets_another_fault() {
+fn protocol_holds_when_lost_reply_or_lock_meets_second_fault() {
     for (name, faults) in [
         ("a lost reply and a pause", Faults { replies: 1, pauses: 1, ..NONE }),
         ("a lost reply and a crash", Faults { replies: 1, crashes: 1, ..NONE }),
@@ -67,13 +67,13 @@ fn the_protocol_holds_when_a_lost_reply_meets_another_fault() {
 }
 
 #[test]
-fn without_a_fence_an_old_attempt_writes() {
+fn stale_attempt_writes_without_fence() {
     let engine = Ownership::engine(1, Faults { pauses: 1, ..NONE });
     breaks("no fence", names::FENCE, Ownership { fence: Fence::Nothing, ..engine });
 }
 
 #[test]
-fn a_counted_fence_holds_until_a_failover_gives_one_number_twice() {
+fn counted_fence_holds_under_pause_and_breaks_under_failover() {
     let engine = Ownership::engine(1, Faults { pauses: 1, ..NONE });
     holds("counted fence", Ownership { fence: Fence::Epoch, ..engine });
     let engine = Ownership::engine(1, Faults { failovers: 1, ..NONE });
@@ -82,88 +82,88 @@ fn a_counted_fence_holds_until_a_failover_gives_one_number_twice() {
 }
 
 #[test]
-fn a_fence_that_names_the_worker_lets_its_own_older_attempt_write() {
+fn fence_by_worker_accepts_write_of_its_older_attempt() {
     let engine = Ownership::engine(1, Faults { replies: 1, failures: 1, ..NONE });
     breaks("fence of the worker", names::FENCE, Ownership { fence: Fence::Worker, ..engine });
 }
 
 #[test]
-fn without_reconciliation_a_lost_reply_to_a_claim_loses_the_run() {
+fn lost_claim_reply_loses_run_without_reconciliation() {
     let engine = Ownership::engine(1, Faults { replies: 1, ..NONE });
     breaks("no reconciliation", names::FOUND, Ownership { reconcile: false, ..engine });
 }
 
 #[test]
-fn a_claim_whose_token_is_not_noted_before_it_is_sent_is_taken_for_a_lost_one() {
+fn claim_token_noted_after_sending_lets_stale_body_start() {
     let engine = Ownership::engine(1, NONE);
     breaks("token noted late", names::STALE, Ownership { notes_claims: false, ..engine });
 }
 
 #[test]
-fn without_a_guard_bodies_start_while_a_worker_is_cut_off() {
+fn stale_bodies_start_during_cut_without_guard() {
     let engine = Ownership::engine(2, Faults { cuts: 1, ..NONE });
     breaks("no guard", names::STALE, Ownership { guard: Guard::Nothing, ..engine });
 }
 
 #[test]
-fn a_guard_that_is_measured_by_the_lease_lets_stale_bodies_start() {
+fn guard_measured_by_lease_lets_stale_bodies_start() {
     let engine = Ownership::engine(2, Faults { cuts: 1, locks: 1, ..NONE });
     breaks("guard by the lease", names::STALE, Ownership { guard: Guard::Lease, ..engine });
 }
 
 #[test]
-fn a_guard_that_is_measured_from_the_reply_lets_stale_bodies_start() {
+fn guard_measured_from_reply_lets_stale_bodies_start() {
     let engine = Ownership::engine(2, Faults { cuts: 1, ..NONE });
     breaks("guard by the reply", names::STALE, Ownership { guard: Guard::Reply, ..engine });
 }
 
 #[test]
-fn a_free_lock_alone_is_no_death() {
+fn live_worker_is_declared_dead_when_free_lock_suffices() {
     let engine = Ownership::engine(1, Faults { locks: 1, ..NONE });
     breaks("no suspicion", names::BURIED, Ownership { suspicion: false, ..engine });
     breaks("no suspicion", names::ALONE, Ownership { suspicion: false, ..engine });
 }
 
 #[test]
-fn a_lock_of_an_earlier_incarnation_is_no_evidence() {
+fn live_worker_is_declared_dead_without_lock_incarnation_check() {
     let engine = Ownership::engine(1, Faults { restarts: 1, ..NONE });
     breaks("no incarnation", names::BURIED, Ownership { incarnation: false, ..engine });
 }
 
 #[test]
-fn silence_is_no_evidence_to_a_worker_that_was_not_there_when_it_began() {
+fn live_worker_is_declared_dead_when_downtime_counts_as_silence() {
     let engine = Ownership::engine(1, Faults { restarts: 1, ..NONE });
     let newcomer = Ownership { doubts_silence: false, ..engine };
     breaks("no doubt of silence", names::BURIED, newcomer);
 }
 
 #[test]
-fn without_the_sweep_the_run_of_a_dead_worker_is_lost() {
+fn run_of_crashed_worker_is_lost_without_sweep() {
     let engine = Ownership::engine(1, Faults { crashes: 1, ..NONE });
     breaks("no sweep", names::FOUND, Ownership { sweep: false, ..engine });
 }
 
 #[test]
-fn a_claim_of_a_dead_worker_needs_the_sweep_and_nothing_else() {
+fn claim_by_dead_worker_is_recovered_by_sweep_alone() {
     let engine = Ownership::engine(1, Faults { pauses: 1, ..NONE });
     holds("a claim tests nothing", Ownership { claim_tests_worker: false, ..engine });
     breaks("and no sweep", names::FOUND, Ownership { claim_tests_worker: false, sweep: false, ..engine });
 }
 
 #[test]
-fn a_claim_without_the_recorded_steps_runs_them_again() {
+fn claim_without_recorded_steps_executes_them_again() {
     let engine = Ownership::engine(1, Faults { crashes: 1, ..NONE });
     breaks("no replay", names::RECORDED, Ownership { replay: false, ..engine });
 }
 
 #[test]
-fn a_crash_that_counts_as_a_failure_consumes_an_attempt() {
+fn crash_counted_as_failure_consumes_attempt() {
     let engine = Ownership::engine(1, Faults { crashes: 1, ..NONE });
     breaks("a crash is a failure", names::ATTEMPTS, Ownership { crash_is_a_failure: true, ..engine });
 }
 
 #[test]
-fn a_write_without_a_fence_changes_a_run_that_has_ended() {
+fn write_without_fence_changes_terminal_run() {
     let engine = Ownership::engine(1, Faults { pauses: 1, failures: 1, ..NONE });
     breaks("no fence", names::END, Ownership { fence: Fence::Nothing, ..engine });
 }

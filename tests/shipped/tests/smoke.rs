@@ -17,7 +17,7 @@ fn program(url: &str, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout
 }
 
 #[tokio::test]
-async fn killed_program_resumes_behind_its_last_recorded_step() {
+async fn killed_program_resumes_after_last_recorded_step() {
     let server = Server::start(Options::test()).await.unwrap();
     let database = format!("shipped_{}", std::process::id());
     server.create_database(&database).await.unwrap();

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledged_call_has_one_run_and_an_unanswered_one_at_most_one() {
+    fn acknowledged_call_needs_one_run_and_unanswered_at_most_one() {
         let call = Uuid::now_v7();
         let (first, second) = (run_of(call), run_of(call));
         let told_ok = Submission { call: Some(call), ..Submission::acknowledged(first.run_id) };
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_that_was_not_answered_does_not_hide_the_second_run_of_another() {
+    fn unanswered_call_does_not_hide_duplicate_run_of_another_call() {
         let [lost, doubled] = [(); 2].map(|()| Uuid::now_v7());
         let submissions = [lost, doubled].map(Submission::unanswered);
         assert_eq!(mismatched(&[run_of(doubled), run_of(doubled)], &submissions).len(), 1);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_known_by_its_id_its_call_or_its_key_and_any_other_is_invented() {
+    fn run_with_unknown_key_or_call_is_violation() {
         let keyed =
             |key: &str| Asked { run_id: Uuid::now_v7(), key: Some(key.to_owned()), call: None, origin: None };
         let asked = Submission::unanswered_key(&"order-7");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn another_go_at_a_run_is_one_run_for_each_that_was_asked_for() {
+    fn rerun_lost_doubled_or_unrequested_is_violation() {
         let origin = Uuid::now_v7();
         let go = || Asked { run_id: Uuid::now_v7(), key: None, call: None, origin: Some(origin) };
         let (first, second) = (go(), go());

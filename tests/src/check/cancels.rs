@@ -34,7 +34,7 @@ pub fn outlived(facts: &Facts, bound: Duration) -> Violations {
 }
 
 #[test]
-fn a_child_that_goes_on_after_its_parent_was_cancelled_or_has_failed_is_found() {
+fn child_completing_long_after_parent_cancelled_or_failed_is_violation() {
     let [child, parent] = [(); 2].map(|()| Uuid::now_v7());
     let n_wrong = |parents_end: &str, childs_end: &str, at_s: i64| {
         let ends = vec![

@@ -44,7 +44,7 @@ mod tests {
         from runledger.run";
 
     #[tokio::test]
-    async fn a_run_that_is_cancelled_for_its_deadline_before_that_is_over_is_found() -> anyhow::Result<()> {
+    async fn deadline_cancellation_before_deadline_passes_is_violation() -> anyhow::Result<()> {
         let fixture = Fixture::new().await;
         let mut connection = fixture.db.pool().acquire().await?;
         sqlx::raw_sql(HISTORY).execute(&mut *connection).await?;

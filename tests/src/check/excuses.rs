@@ -55,7 +55,7 @@ impl Excuses {
 }
 
 #[test]
-fn a_fault_excuses_its_process_until_the_recovery_and_no_other() {
+fn fault_excuses_only_its_own_process_until_recovery() {
     let mut excuses = Excuses::default();
     excuses.begin(7);
     let during = now_us();

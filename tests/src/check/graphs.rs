@@ -118,7 +118,7 @@ mod tests {
     ];
 
     #[tokio::test]
-    async fn each_way_in_which_a_graph_is_wrong_is_found() -> anyhow::Result<()> {
+    async fn each_listed_graph_inconsistency_is_violation() -> anyhow::Result<()> {
         let fixture = Fixture::new().await;
         let mut connection = fixture.db.pool().acquire().await?;
         for (statements, said) in BREAKS {

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_with_a_gap_a_line_too_much_or_too_little_is_found() {
+    fn output_gap_loss_duplicate_or_reorder_is_violation() {
         let run_id = Uuid::now_v7();
         let n_wrong = |lines: &[(i64, i32)]| {
             let line =

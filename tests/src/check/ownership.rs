@@ -54,7 +54,7 @@ pub async fn foreign_claims(connection: &mut PgConnection) -> Result<Violations,
 }
 
 #[test]
-fn what_an_attempt_writes_after_the_next_claim_is_found_and_the_output_of_a_child_is_none_of_its_own() {
+fn write_after_next_claim_is_violation_except_child_result() {
     use super::facts::Claim;
 
     let [run_id, lost, heir] = [(); 3].map(|()| Uuid::now_v7());

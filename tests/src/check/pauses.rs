@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_run_does_while_it_is_paused_is_a_violation_and_nothing_before_or_after() {
+    fn run_activity_during_pause_is_violation_unless_excused() {
         let [run_id, token] = [(); 2].map(|()| Uuid::now_v7());
         let pauses = [Pause { run_id, from_us: 10, until_us: 20 }];
         let began = |pid, at_us| Event { what: What::Start, run_id, key: String::new(), token, pid, at_us };

@@ -39,7 +39,7 @@ pub fn exceeded(facts: &Facts) -> Violations {
 }
 
 #[test]
-fn a_permit_that_two_have_is_found() {
+fn permit_claimed_by_two_runs_is_violation() {
     let held = |resource: &str, began, ended| Permitted {
         resource: resource.to_owned(),
         run_id: Uuid::now_v7(),

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_not_taken_back_or_before_a_later_one_is_found() {
+    fn missing_or_misordered_compensation_is_violation() {
         assert_eq!(n_wrong("failed", &[("compensate[second]", 5), ("compensate[first]", 6)]), 0);
         assert_eq!(n_wrong("completed", &[]), 0);
         assert_eq!(
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_begins_before_that_of_a_later_step_has_ended_is_found() {
+    fn compensation_starting_before_later_steps_compensation_ends_is_violation() {
         let run_id = Uuid::now_v7();
         let step = |key, at_us| Written { is_undoable: true, ..Written::step(run_id, key, at_us) };
         let undo = |key, at_us| Written::step(run_id, key, at_us);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_that_is_lost_doubled_overtaken_or_invented_is_found() {
+    fn lost_duplicated_reordered_or_unknown_signal_is_violation() {
         let [one, two] = [(1, Told::Ok), (2, Told::Ok)];
         assert_eq!(n_wrong(&[one, two], &["value.1]", "value.2]"]), 0);
         assert_eq!(n_wrong(&[one, two], &["value.1]", "value.1]", "value.2]"]), 0, "the body ran again");
@@ -213,7 +213,7 @@ mod tests {
         select run_id, 'waiting', '{}', '{}', '{a}', 0, 0, 1, now() from runledger.run where job = 'that has come'";
 
     #[tokio::test]
-    async fn rows_that_cannot_be_are_found_each_in_its_way() -> anyhow::Result<()> {
+    async fn each_kind_of_inconsistent_signal_row_is_violation() -> anyhow::Result<()> {
         let fixture = crate::Fixture::new().await;
         let mut connection = fixture.db.pool().acquire().await?;
         sqlx::raw_sql(ROWS).execute(&mut *connection).await?;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_has_ended_may_be_sent_nothing() {
+    fn acknowledged_signal_to_terminal_run_is_violation() {
         let late =
             |told| Sent { run_id: Uuid::nil(), name: "value", value: 1, told, at_us: 0, is_late: true };
         let n_wrong = |told| misheard(&[late(told)], &[], &Facts::default()).len();

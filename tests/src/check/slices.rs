@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workflow_that_begins_a_slice_again_or_leaves_one_out_is_found() {
+    fn workflow_repeating_or_skipping_slice_is_violation() {
         let [zero, one, two] = ["check.quick[0]", "check.quick[1]", "check.quick[2]"];
         let n_wrong = |slices: &[(u128, &str)]| history("check.continued", "2", slices);
         assert_eq!(n_wrong(&[(1, zero), (2, one), (3, two)]), 0);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_has_forgotten_a_slice_or_counts_one_twice_is_found() {
+    fn job_forgetting_or_double_counting_slice_is_violation() {
         let n_wrong = |tokens: &[u128]| {
             let tokens: Vec<Uuid> = tokens.iter().copied().map(Uuid::from_u128).collect();
             let output = serde_json::to_string(&tokens).unwrap_or_default();

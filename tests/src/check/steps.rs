@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ledger_that_differs_from_the_runs_is_a_violation() {
+    async fn ledger_entries_differing_from_completed_runs_are_violations() {
         let fixture = Fixture::new().await;
         let mut connection = fixture.db.pool().acquire().await.unwrap();
         Facts::record(&mut connection).await.unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_begins_too_late_is_a_violation_unless_its_process_has_an_excuse_then() {
+    fn stale_body_start_is_violation_unless_process_is_excused() {
         let (events, facts) = history(9, 10);
         assert_eq!(stale_starts(&events, &facts, &Excuses::default()).len(), 1);
         assert_eq!(stale_starts(&events, &facts, &excused(1, 2, 9)).len(), 0);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_beside_another_is_a_violation_unless_one_of_them_has_an_excuse_all_the_while() {
+    fn overlapping_bodies_are_violation_unless_one_is_excused_throughout() {
         let (events, _) = history(6, 10);
         assert_eq!(unexplained_overlaps(&events, &Excuses::default()).len(), 1);
         assert_eq!(unexplained_overlaps(&events, &excused(1, 7, 11)).len(), 0);

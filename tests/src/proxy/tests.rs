@@ -83,7 +83,7 @@ async fn expect_silence(stream: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn what_is_sent_into_a_black_hole_is_read_and_arrives_when_it_ends() {
+async fn black_hole_holds_messages_and_connections_until_it_ends() {
     let Line { proxy, mut client, mut server, listener } = Line::new().await;
     proxy.set(Mode::BlackHole);
     client.write_all(&simple("select 1")).await.unwrap();
@@ -101,7 +101,7 @@ async fn what_is_sent_into_a_black_hole_is_read_and_arrives_when_it_ends() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_connection_does_not_leave_a_black_hole() {
+async fn black_hole_withholds_connection_close_until_it_ends() {
     let Line { proxy, client, mut server, .. } = Line::new().await;
     proxy.set(Mode::BlackHole);
     drop(client);
@@ -111,7 +111,7 @@ async fn the_end_of_a_connection_does_not_leave_a_black_hole() {
 }
 
 #[tokio::test]
-async fn a_cut_ends_what_is_in_a_black_hole_at_both_ends() {
+async fn cut_drops_black_hole_messages_and_closes_both_ends() {
     let Line { proxy, mut client, mut server, .. } = Line::new().await;
     proxy.set(Mode::BlackHole);
     client.write_all(&simple("select 1")).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_cut_ends_what_is_in_a_black_hole_at_both_ends() {
 }
 
 #[tokio::test]
-async fn a_delay_holds_every_message_back_and_keeps_their_order() {
+async fn delay_holds_back_every_message_and_keeps_order() {
     let mut line = Line::new().await;
     line.proxy.set(Mode::Delay(MOMENT));
     let began = Instant::now();
@@ -133,7 +133,7 @@ async fn a_delay_holds_every_message_back_and_keeps_their_order() {
 }
 
 #[tokio::test]
-async fn a_black_hole_swallows_what_was_delayed_before_it() {
+async fn black_hole_holds_messages_delayed_before_it() {
     let delay = MOMENT * 4;
     let mut line = loop {
         let mut line = Line::new().await;
@@ -154,7 +154,7 @@ async fn a_black_hole_swallows_what_was_delayed_before_it() {
 }
 
 #[tokio::test]
-async fn a_throttled_reply_takes_the_time_of_its_bytes() {
+async fn throttled_reply_is_no_faster_than_its_byte_rate() {
     let mut line = Line::new().await;
     line.ask("select 1").await;
     let reply = message(wire::ROW, &[7; 995]);
@@ -166,7 +166,7 @@ async fn a_throttled_reply_takes_the_time_of_its_bytes() {
 }
 
 #[tokio::test]
-async fn a_truncated_reply_ends_with_its_connection_after_so_many_bytes() {
+async fn truncated_reply_closes_connection_after_given_bytes() {
     let mut line = Line::new().await;
     line.proxy.arm("select 1", Fault::Truncate(150));
     line.ask("select 2").await;
@@ -180,7 +180,7 @@ async fn a_truncated_reply_ends_with_its_connection_after_so_many_bytes() {
 }
 
 #[tokio::test]
-async fn a_reply_without_rows_goes_by_where_rows_are_to_be_lost() {
+async fn lose_rows_fault_waits_for_reply_with_rows() {
     let mut line = Line::new().await;
     line.proxy.arm("select 1", Fault::LoseRows);
     line.ask("select 1").await;
@@ -194,7 +194,7 @@ async fn a_reply_without_rows_goes_by_where_rows_are_to_be_lost() {
 }
 
 #[tokio::test]
-async fn of_two_requests_on_their_way_the_one_that_was_named_loses_its_reply() {
+async fn lose_reply_fault_hits_named_request_of_two_in_flight() {
     let mut line = Line::new().await;
     line.proxy.arm("select 2", Fault::LoseReply);
     line.ask("select 1").await;
@@ -205,7 +205,7 @@ async fn of_two_requests_on_their_way_the_one_that_was_named_loses_its_reply() {
 }
 
 #[tokio::test]
-async fn a_stranded_statement_reaches_nobody_and_both_ends_stay_open_until_the_cut() {
+async fn stranded_statement_is_undelivered_and_connection_stays_open_until_cut() {
     let mut line = Line::new().await;
     line.proxy.arm("select 2", Fault::Strand);
     line.ask("select 1").await;
@@ -220,7 +220,7 @@ async fn a_stranded_statement_reaches_nobody_and_both_ends_stay_open_until_the_c
 }
 
 #[tokio::test]
-async fn faults_for_several_statements_wait_side_by_side() {
+async fn faults_for_different_statements_stay_armed_independently() {
     let mut line = Line::new().await;
     line.proxy.arm("select 2", Fault::LoseReply);
     line.proxy.arm("select 1", Fault::LoseRows);
@@ -234,7 +234,7 @@ async fn faults_for_several_statements_wait_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_statement_is_known_by_the_name_under_which_it_was_prepared() {
+async fn statement_is_recognized_by_its_prepared_name() {
     let mut line = Line::new().await;
     let prepared = [message(b'P', b"s1\0-- one: first\nselect 1\0\0\0"), message(b'S', b"")].concat();
     let executed =
@@ -253,7 +253,7 @@ async fn a_statement_is_known_by_the_name_under_which_it_was_prepared() {
 }
 
 #[tokio::test]
-async fn a_client_that_asks_for_encryption_is_told_that_there_is_none() {
+async fn client_requesting_encryption_is_refused_and_continues_in_plaintext() {
     let Line { proxy, listener, .. } = Line::new().await;
     let mut client = dial(&proxy).await;
     client.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).await.unwrap();
@@ -264,7 +264,7 @@ async fn a_client_that_asks_for_encryption_is_told_that_there_is_none() {
 }
 
 #[tokio::test]
-async fn new_connections_are_refused_beside_those_that_exist() {
+async fn refuse_mode_rejects_new_connections_and_keeps_existing_ones() {
     let mut line = Line::new().await;
     line.proxy.set(Mode::Refuse);
     assert_eq!(until_end(&mut dial(&line.proxy).await).await, b"");
@@ -272,7 +272,7 @@ async fn new_connections_are_refused_beside_those_that_exist() {
 }
 
 #[test]
-fn only_the_server_of_a_connection_string_is_replaced() {
+fn connection_string_keeps_all_but_server_and_sslmode() {
     for (url, expected) in [
         ("postgres://u:p@h:1/d?host=/tmp/x&port=2&a=b", "postgres://u:p@127.0.0.1:9/d?sslmode=disable&a=b"),
         ("postgres://h/d?sslmode=require", "postgres://127.0.0.1:9/d?sslmode=disable"),
@@ -283,7 +283,7 @@ fn only_the_server_of_a_connection_string_is_replaced() {
 }
 
 #[tokio::test]
-async fn connections_lead_to_the_server_that_was_named_last_and_those_there_are_stay_where_they_are() {
+async fn redirect_moves_new_connections_and_keeps_existing_ones() {
     let mut line = Line::new().await;
     let other = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     line.proxy.lead_to(&format!("postgres://u@{}/d", other.local_addr().unwrap())).unwrap();

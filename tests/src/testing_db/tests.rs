@@ -4,7 +4,7 @@ use super::leftovers::{is_left_over, sweep};
 use super::*;
 
 #[test]
-fn only_the_database_of_a_connection_string_is_replaced() {
+fn connection_string_has_only_its_database_replaced() {
     for (url, expected) in [
         ("postgres://u:p@h:1/old?host=/tmp/x&a=b", "postgres://u:p@h:1/new?host=/tmp/x&a=b"),
         ("postgres://h", "postgres://h/new"),
@@ -15,7 +15,7 @@ fn only_the_database_of_a_connection_string_is_replaced() {
 }
 
 #[test]
-fn a_database_of_a_living_process_or_of_another_machine_is_no_leftover() {
+fn database_of_live_process_or_other_machine_is_no_leftover() {
     let own = format!("rl_test_local_{}_1f_0", std::process::id());
     assert!(!is_left_over(&own, "rl_test_local_"));
     assert!(!is_left_over("rl_test_0badcafe_2147483646_1f_0", "rl_test_local_"));
@@ -24,7 +24,7 @@ fn a_database_of_a_living_process_or_of_another_machine_is_no_leftover() {
 }
 
 #[tokio::test]
-async fn a_sweep_drops_the_databases_of_dead_processes_and_no_other() {
+async fn sweep_drops_only_databases_of_dead_processes() {
     let ours = TestDb::new("nothing", async |_: &str| Ok::<(), sqlx::Error>(())).await;
     let host = Host::get().await.unwrap();
     let mut admin = PgConnection::connect(&host.admin_url).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_sweep_drops_the_databases_of_dead_processes_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_template_that_was_dropped_is_made_again() {
+async fn dropped_template_is_created_again() {
     let nothing = async |_: &str| Ok::<(), sqlx::Error>(());
     let text = format!("dropped by {}", std::process::id());
     TestDb::new(&text, nothing).await;
@@ -52,7 +52,7 @@ async fn a_template_that_was_dropped_is_made_again() {
 }
 
 #[tokio::test]
-async fn a_database_is_dropped_once_the_thread_that_made_it_has_ended() {
+async fn database_is_dropped_after_its_creating_thread_ends() {
     let nothing = async |_: &str| Ok::<(), sqlx::Error>(());
     let kept = TestDb::new("nothing", nothing).await;
     let made = std::thread::spawn(move || {

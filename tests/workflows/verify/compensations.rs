@@ -312,7 +312,7 @@ books! { of_another_undo "car" "verify.unroom_by_another_name" (u64) |n| unroom(
 books! { of_another_type "car" "verify.unroom" (Vec<u64>) |n| unroom(vec![*n]) }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_history_of_an_undone_run_replays_until_the_workflow_or_an_undo_changes() {
+async fn compensated_history_replays_until_workflow_or_compensation_changes() {
     use present::books;
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, of!(present)).await;
@@ -349,7 +349,7 @@ async fn the_history_of_an_undone_run_replays_until_the_workflow_or_an_undo_chan
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_undo_that_would_park_its_run_is_a_finding_and_the_run_counts_once() {
+async fn every_blocking_compensation_is_finding_and_run_counts_once() {
     use present::books;
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, of!(present)).await;
@@ -368,7 +368,7 @@ async fn every_undo_that_would_park_its_run_is_a_finding_and_the_run_counts_once
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_being_undone_waits_for_code_of_its_job_and_needs_no_more_of_it() {
+async fn compensating_run_needs_its_job_but_not_matching_code() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![present::books, present::uncar, add, quick]).await;
     let run = present::books("fails".into()).enqueue(&db).await.unwrap();

@@ -32,7 +32,7 @@ mod changed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_record_of_a_run_goes_through_a_file_and_replays_without_a_database() {
+async fn exported_history_round_trips_through_file_and_replays_offline() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![exported]).await;
     let ended = exported(1, true).enqueue(&db).await.unwrap();
@@ -61,7 +61,7 @@ async fn the_record_of_a_run_goes_through_a_file_and_replays_without_a_database(
 
 #[tokio::test]
 #[should_panic(expected = "breaks: step `a` stands where `failing` was recorded (step 2)")]
-async fn a_history_that_the_code_does_not_follow_fails_its_test_with_the_step() {
+async fn diverging_history_fails_assert_replays_with_step() {
     let history = History::from_json(
         r#"{
             "format": 1, "run_id": "01890000-0000-7000-8000-000000000000", "job": "exported", "state": "queued", "attempt": 1,

@@ -85,7 +85,7 @@ async fn verified(db: &Db, definitions: Vec<&'static runledger::Definition>) -> 
 }
 
 #[tokio::test]
-async fn nodes_behind_a_gate_without_their_job_are_found() {
+async fn nodes_behind_gate_without_their_job_are_found() {
     let Fixture { db, database: _database } = Fixture::new().await;
     submit(&db).await;
     let verification = verified(&db, jobs![counts].to_vec()).await;
@@ -97,7 +97,7 @@ async fn nodes_behind_a_gate_without_their_job_are_found() {
 }
 
 #[tokio::test]
-async fn node_behind_a_gate_in_another_version_is_found() {
+async fn node_behind_gate_in_unserved_version_is_found() {
     let Fixture { db, database: _database } = Fixture::new().await;
     submit(&db).await;
     let verification = verified(&db, jobs![changed::later::adds].to_vec()).await;
@@ -106,7 +106,7 @@ async fn node_behind_a_gate_in_another_version_is_found() {
 }
 
 #[tokio::test]
-async fn node_behind_a_gate_without_a_required_parameter_is_found() {
+async fn node_behind_gate_missing_required_argument_is_found() {
     let Fixture { db, database: _database } = Fixture::new().await;
     submit(&db).await;
     let verification = verified(&db, jobs![changed::adds].to_vec()).await;
@@ -118,7 +118,7 @@ async fn node_behind_a_gate_without_a_required_parameter_is_found() {
 }
 
 #[tokio::test]
-async fn argument_of_a_node_behind_a_gate_that_does_not_fit_is_found() {
+async fn node_behind_gate_with_undecodable_argument_is_found() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("behind");
     let gate = graph.gate::<bool>("gate");
@@ -135,7 +135,7 @@ async fn argument_of_a_node_behind_a_gate_that_does_not_fit_is_found() {
 }
 
 #[tokio::test]
-async fn map_node_without_the_job_of_its_items_is_found() {
+async fn map_node_without_job_of_its_items_is_found() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("mapped");
     let gate = graph.gate::<Vec<u64>>("gate");
@@ -153,7 +153,7 @@ async fn map_node_without_the_job_of_its_items_is_found() {
 }
 
 #[tokio::test]
-async fn map_node_whose_items_do_not_fit_the_program_is_found() {
+async fn map_node_with_undecodable_items_is_found() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("mapped");
     let gate = graph.gate::<Vec<u64>>("gate");
@@ -175,7 +175,7 @@ async fn map_node_whose_items_do_not_fit_the_program_is_found() {
 }
 
 #[tokio::test]
-async fn map_node_without_items_needs_no_code_for_them() {
+async fn map_node_without_items_needs_no_item_job() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("mapped");
     graph.map(counts, runledger::value(Vec::new()));
@@ -186,7 +186,7 @@ async fn map_node_without_items_needs_no_code_for_them() {
 
 /// Gates and graphs count toward a page's size, but no finding mentions them.
 #[tokio::test]
-async fn gates_and_graphs_are_passed_over_on_every_page() {
+async fn gates_and_graphs_are_skipped_on_every_page() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for _ in 0..70 {
         let mut graph = Graph::new("gates");

@@ -30,7 +30,7 @@ mod changed {
 const MANY: u64 = 150;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_that_break_alike_are_counted_together_over_all_pages() {
+async fn runs_breaking_alike_share_one_finding_over_all_pages() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = runledger::enqueue_all((0..MANY).map(one_of_many), &db).await.unwrap();
     let old = worker(&db, jobs![one_of_many]).await;
@@ -59,7 +59,7 @@ async fn stands_anywhere(wf: &Wf, how: String) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_in_every_state_but_ended_are_looked_at() {
+async fn live_runs_are_verified_and_terminal_ones_skipped() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut runs = Vec::new();
     let begun = worker(&db, jobs![stands_anywhere]).await;
@@ -126,7 +126,7 @@ async fn rings_often(wf: &Wf, #[inject] bell: &Bell) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_body_of_a_step_or_a_job_runs_and_what_is_provided_must_be() {
+async fn verification_runs_no_body_and_requires_provided_values() {
     let Fixture { db, database: _database } = Fixture::new().await;
     rings_often().enqueue(&db).await.unwrap();
     rings().enqueue(&db).await.unwrap();
@@ -142,7 +142,7 @@ async fn no_body_of_a_step_or_a_job_runs_and_what_is_provided_must_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_to_look_needs_no_right_to_write_and_leaves_the_schema_as_it_is() {
+async fn read_only_connection_verifies_without_write_access_or_schema_changes() {
     let Fixture { db, database } = Fixture::new().await;
     one_of_many(1).queue("verify.nobody").enqueue(&db).await.unwrap();
     execute(&db, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$").await;
@@ -158,7 +158,7 @@ async fn a_connection_to_look_needs_no_right_to_write_and_leaves_the_schema_as_i
 }
 
 #[tokio::test]
-async fn place_whose_run_is_gone_hides_no_run_behind_it() {
+async fn deleted_run_hides_no_later_run_from_verification() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let gone = one_of_many(0).enqueue(&db).await.unwrap();
     for n in 1..=5 {

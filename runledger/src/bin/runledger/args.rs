@@ -307,19 +307,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_of_the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn states_have_the_names_that_the_library_shows() {
+    fn states_use_names_shown_by_library() {
         for (word, state) in STATES {
             assert_eq!(state.to_string(), word);
         }
     }
 
     #[test]
-    fn a_time_has_a_number_and_a_unit() {
+    fn duration_needs_number_and_unit() {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("7d"), Ok(Duration::from_secs(7 * 86_400)));
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(90 * 60)));

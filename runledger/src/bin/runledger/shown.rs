@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_controls_the_terminal() {
+    fn text_and_json_escape_terminal_control_characters() {
         assert_eq!(shown("a\u{1b}[31m\n\u{9b}1m\u{202e}b"), "a\\u{1b}[31m\\n\\u{9b}1m\\u{202e}b");
         let said = json(&"a\u{1b}\u{7f}\u{9b}\u{2028}ä").unwrap();
         assert_eq!(said, "\"a\\u001b\\u007f\\u009b\\u2028ä\"\n");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_is_a_date_and_a_time() {
+    fn instant_is_formatted_as_date_and_time() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.000007Z"),
             (951_782_400, "2000-02-29T00:00:00.000007Z"),
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_that_has_no_date_is_the_nearest_that_has_one() {
+    fn instant_out_of_range_is_clamped_to_nearest_date() {
         assert_eq!(instant(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00.000000Z");
         assert_eq!(when(Some(UNIX_EPOCH + Duration::from_secs(1 << 39))), "9999-12-31 23:59:59Z");
         assert_eq!(when(None), "-");
     }
 
     #[test]
-    fn a_duration_is_as_exact_as_people_read_it() {
+    fn duration_is_shown_with_readable_precision() {
         for (micros, text) in [
             (0, "0s"),
             (7_900, "7ms"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
+    fn column_is_as_wide_as_its_widest_cell() {
         let rows = [["äöü".to_owned(), "b".to_owned()], ["c".to_owned(), String::new()]];
         assert_eq!(table(["A", "B"], &rows), "A    B\näöü  b\nc\n");
     }

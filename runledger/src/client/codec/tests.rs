@@ -9,7 +9,7 @@ fn place(run: u128, key: &str) -> Place<'_> {
 }
 
 #[test]
-fn a_payload_is_never_sealed_alike_twice() {
+fn sealing_same_payload_twice_gives_different_bytes() {
     let codec = AesGcm::new("a", [1; 32]);
     let seal = || codec.seal(&place(1, "k"), b"text").unwrap().bytes().to_vec();
     assert_ne!(seal(), seal());
@@ -24,7 +24,7 @@ const SEALED: [u8; 33] = [
 
 /// The stored format: later versions must open it.
 #[test]
-fn what_an_earlier_version_has_sealed_opens() {
+fn payload_sealed_by_earlier_version_opens() {
     let codec = AesGcm::new("a", [1; 32]);
     let bytes = codec.seal(&place(1, "k"), b"text").unwrap();
     assert_eq!((bytes.bytes()[0], bytes.bytes().len()), (FORM, 1 + NONCE_LEN + 4 + MAX_TAG_LEN));
@@ -35,7 +35,7 @@ fn what_an_earlier_version_has_sealed_opens() {
 }
 
 #[test]
-fn another_key_another_name_another_form_and_another_digest_are_told_apart() {
+fn codec_distinguishes_keys_key_names_forms_and_digests() {
     let sealed = AesGcm::new("a", [1; 32]).seal(&place(1, "k"), b"text").unwrap();
     let error = AesGcm::new("b", [1; 32]).open(&place(1, "k"), &sealed).unwrap_err();
     assert!(matches!(error, CodecError::NoKey { ref key_id } if key_id == "a"), "{error}");
@@ -50,7 +50,7 @@ fn another_key_another_name_another_form_and_another_digest_are_told_apart() {
 }
 
 #[test]
-fn no_key_is_shown() {
+fn debug_output_hides_keys() {
     let text = format!("{:?}", AesGcm::new("a", [7; 32]).with_previous_key("b", [8; 32]));
     assert_eq!(text, "AesGcm { key_id: \"a\", old: [\"b\"], .. }");
 }
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_sealed_opens_at_its_place_unchanged_and_not_otherwise(
+    fn sealed_payload_opens_only_unchanged_at_its_place(
         text in proptest::collection::vec(any::<u8>(), 0..300), key in ".{0,9}", at in any::<usize>(), bit in 0..8_u8,
     ) {
         let codec = AesGcm::new("a", [1; 32]);

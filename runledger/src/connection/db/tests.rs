@@ -12,7 +12,7 @@ fn closed_port() -> u16 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn worker_without_a_server_hears_that_it_is_refused_and_not_that_the_pool_timed_out() {
+async fn acquire_without_server_reports_connection_refused_and_not_pool_timeout() {
     let options = PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(closed_port());
     let error = Db::lazily(options, 1).acquire().await.unwrap_err();
     assert!(

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_that_the_server_names_is_certain() {
+    fn limit_named_by_server_is_certain() {
         let all =
             [set(Limit::Idle, 1), set(Limit::Transaction, 2), set(Limit::Statement, 3), set(Limit::Lock, 4)];
         for limit in Limit::ALL {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_that_was_not_reached_is_not_named() {
+    fn unreached_configured_limit_is_not_named() {
         let all = Limit::ALL.map(|limit| set(limit, 3600));
         for limit in [Limit::Statement, Limit::Lock] {
             assert_eq!(
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_statement_without_a_limit_is_no_limit() {
+    fn cancelled_statement_without_limit_names_no_limit() {
         assert_eq!(found(&[], Reason::Limit(Limit::Statement), 9), None);
         assert_eq!(found(&[set(Limit::Idle, 1)], Reason::Limit(Limit::Lock), 9), None);
         assert_eq!(
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_session_is_explained_by_a_limit_that_was_reached() {
+    fn lost_session_is_explained_by_reached_limit() {
         let both = [set(Limit::Transaction, 5), set(Limit::Idle, 2), set(Limit::Lock, 1)];
         assert_eq!(found(&both, Reason::Lost, 1), None);
         assert_eq!(found(&both, Reason::Lost, 3), Some((Limit::Idle, false)));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_that_is_a_guess_is_told_as_one() {
+    fn guessed_limit_is_reported_as_guess() {
         let told = |is_certain| {
             let met = Met { limit: Limit::Idle, shown: "2s".to_owned(), is_certain };
             met.explain(Failure::new(FailureKind::Error, "closed")).message
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn server_that_refuses_is_told_from_a_body_that_meddled() {
+    fn server_refusal_is_distinguished_from_meddling_body() {
         let [may, may_not] =
             [true, false].map(|it| May { is_writable: it, is_permitted: it, role: b"engine".to_vec() });
         let read_only = Cause { class: Class::Refused, reason: Reason::ReadOnly };

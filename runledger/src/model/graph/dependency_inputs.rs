@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_gave_stands_among_the_own_arguments() {
+    fn dependency_outputs_are_merged_into_own_arguments() {
         let id = Uuid::nil();
         let given = format!(
             "[[\"{id}\", false, [\"eu\", \"again\"], \"completed\", {{\"n\": 1.0}}, null], [\"{id}\", false, [\"us\"], \"completed\", null, null]]"
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn items_stand_in_their_order_and_not_in_that_of_the_rows() {
+    fn list_items_follow_their_index_and_not_row_order() {
         let id = Uuid::nil();
         let given = format!(
             "[[\"{id}\", false, [\"{}\"], \"completed\", 10, null], [\"{id}\", false, [\"{}\"], \"completed\", 2, null]]",
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_a_name_or_one_item_of_a_list() {
+    fn parameter_is_name_or_one_list_item() {
         assert_eq!(Parameter::parse("parts"), Some(Parameter::Whole("parts")));
         assert_eq!(Parameter::parse("parts[0]"), Some(Parameter::Item("parts", 0)));
         assert_eq!(Parameter::parse("parts[12]"), Some(Parameter::Item("parts", 12)));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_graphs_from_before_are_read_with_their_leading_zeros() {
+    fn items_with_leading_zeros_from_older_graphs_are_read() {
         let id = Uuid::nil();
         let given = format!(
             "[[\"{id}\", false, [\"parts[01]\"], \"completed\", 10, null], [\"{id}\", false, [\"parts[00]\"], \"completed\", 2, null]]"
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_decides_and_is_no_argument() {
+    fn condition_decides_and_is_not_passed_as_argument() {
         let unmet = |output: &str| {
             let given =
                 format!("[[\"{}\", false, [\"?approved\"], \"completed\", {output}, null]]", Uuid::nil());
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_says_how_a_node_ended() {
+    fn outcome_argument_shows_how_node_ended() {
         let id = Uuid::nil();
         let failure = "{\"kind\":\"error\",\"message\":\"no\"}";
         let given = format!(
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_is_taken_from_the_outcome_of_a_node_that_completed() {
+    fn only_completed_outcome_yields_output() {
         let failure = Failure::new(FailureKind::Error, "no");
         assert_eq!(Outcome::Completed(1).completed(), Some(1));
         assert_eq!(Outcome::<u32>::Failed(failure.clone()).completed(), None);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_says_what_was_signed() {
+    fn signed_link_is_url_safe_and_opens_to_its_content() {
         let value = |value: &str| Some(LinkDecision::Complete { value: value.to_owned() });
         let to_complete = |text| Link { decision: value(text), ..link(None) };
         let links = [None, Some(""), Some("ann")].map(link).into_iter();
@@ -246,14 +246,14 @@ mod tests {
 
     /// The text is pinned: an earlier version signed it.
     #[test]
-    fn link_of_the_first_format_opens_without_epoch_and_decision() {
+    fn link_of_first_format_opens_without_epoch_and_decision() {
         let signed = "AQAAAAAAAAAAAAAAAAAAAAcABgokGB5AAAAAAAhhcHByb3ZlZAAAAANhbm73tgQjPx8pzTLrxw-dbPLRWrYq8GstuyIZWInBaBObtg";
         let expected = Link { epoch: Uuid::nil(), ..link(Some("ann")) };
         assert_eq!(key(1).open(signed), Some(expected));
     }
 
     #[test]
-    fn link_with_an_unreadable_decision_or_format_is_refused() {
+    fn link_with_unreadable_decision_or_format_is_refused() {
         let decision = Some(LinkDecision::Complete { value: "not JSON".to_owned() });
         assert_eq!(key(1).open(&key(1).sign(&Link { decision, ..link(None) })), None);
         for text in ["", "{}", r#"{"cancel":"no"}"#, r#"{"fail":1}"#, r#"{"fail":"no","complete":1}"#] {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_with_any_bit_changed_is_refused() {
+    fn link_with_any_changed_bit_is_refused() {
         let signed = BASE64_URL_SAFE_NO_PAD.decode(key(1).sign(&bound())).unwrap_or_default();
         assert!(!signed.is_empty());
         for at in 0..signed.len() {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_an_older_secret_is_taken_as_long_as_the_key_has_it() {
+    fn link_of_previous_secret_opens_only_while_key_keeps_it() {
         let signed = key(1).sign(&link(None));
         assert_eq!(key(2).open(&signed), None);
         assert_eq!(key(2).or([1; 32]).map(|key| key.open(&signed)), Ok(Some(link(None))));

@@ -32,13 +32,13 @@ fn problems(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn a_diamond_has_no_problems() {
+fn diamond_graph_has_no_problems() {
     let plan = plan(&["a", "b", "c", "d"], &[("b", "a"), ("c", "a"), ("d", "b"), ("d", "c")]);
     assert_eq!(problems(&plan), Vec::<String>::new());
 }
 
 #[test]
-fn every_problem_is_said_at_once_with_its_names() {
+fn all_problems_are_reported_at_once_with_names() {
     let mut plan =
         plan(&["a", "b", " ", "b", "g", "x", "y"], &[("a", "c"), ("b", "b"), ("x", "y"), ("y", "x")]);
     plan.nodes[4].kind = PlannedKind::Gate(vec!["max_attempts"]);
@@ -65,7 +65,7 @@ fn every_problem_is_said_at_once_with_its_names() {
 }
 
 #[test]
-fn each_knot_has_its_circle_and_what_hangs_on_one_is_not_blamed() {
+fn each_cycle_is_reported_and_its_dependents_are_not_blamed() {
     let plan = plan(
         &["a", "b", "tail", "p", "q", "r", "free"],
         &[("a", "b"), ("b", "a"), ("tail", "a"), ("p", "q"), ("q", "r"), ("r", "p"), ("r", "free")],
@@ -77,7 +77,7 @@ fn each_knot_has_its_circle_and_what_hangs_on_one_is_not_blamed() {
 }
 
 #[test]
-fn nothing_and_too_much_are_refused() {
+fn empty_or_too_large_graph_is_refused() {
     assert!(problems(&Plan { name: "g".to_owned(), ..Plan::default() })[0].contains("no nodes"));
     let names: Vec<String> = (0..=MAX_NODES).map(|n| format!("n{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -86,7 +86,7 @@ fn nothing_and_too_much_are_refused() {
 }
 
 #[test]
-fn a_node_is_known_by_its_place_where_the_graph_has_that_place() {
+fn node_index_resolves_only_inside_its_graph() {
     let mut plan = plan(&["a", "b"], &[("b", "a")]);
     plan.edges[0].needs = Target::At(0);
     plan.result = Some(Target::At(1));
@@ -105,7 +105,7 @@ fn a_node_is_known_by_its_place_where_the_graph_has_that_place() {
 }
 
 #[test]
-fn of_two_edges_between_the_same_nodes_the_strictest_counts() {
+fn strictest_of_duplicate_edges_wins() {
     let mut plan = plan(&["a", "b"], &[("b", "a"), ("b", "a")]);
     plan.edges[0].on_terminal = true;
     plan.edges[1].parameters = vec!["x".to_owned()];
@@ -115,7 +115,7 @@ fn of_two_edges_between_the_same_nodes_the_strictest_counts() {
 }
 
 #[test]
-fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused() {
+fn parameter_for_any_outcome_beside_success_edge_is_refused() {
     for beside in [Vec::new(), vec!["y".to_owned()], vec![CONDITION.to_string()]] {
         for outcome in [0, 1] {
             let mut plan = plan(&["a", "b"], &[("b", "a"), ("b", "a")]);
@@ -134,7 +134,7 @@ fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused() {
 }
 
 #[test]
-fn a_node_that_is_there_needs_nothing_new_and_has_its_options() {
+fn existing_node_accepts_no_new_dependencies_or_options() {
     let mut plan = plan(&["window", "more"], &[("window", "more")]);
     plan.nodes[0].kind = PlannedKind::Existing(vec!["priority"]);
     assert_eq!(
@@ -165,7 +165,7 @@ fn standing(
 }
 
 #[test]
-fn an_added_node_waits_for_those_that_it_needs_and_that_go_on() {
+fn added_node_waits_for_its_unfinished_dependencies() {
     let edges =
         [("c", "a", false), ("c", "b", false), ("d", "a", false), ("e", "c", false), ("e", "d", false)];
     let stand = standing(&["a", "b", "c", "d", "e"], &edges, &[("a", NodeEnding::Completed)]);
@@ -173,7 +173,7 @@ fn an_added_node_waits_for_those_that_it_needs_and_that_go_on() {
 }
 
 #[test]
-fn an_added_node_that_needs_the_success_of_one_that_did_not_complete_is_unreachable_transitively() {
+fn unsuccessful_dependency_makes_added_nodes_unreachable_transitively() {
     let edges = [
         ("c", "a", false),
         ("c", "b", false),
@@ -190,7 +190,7 @@ fn an_added_node_that_needs_the_success_of_one_that_did_not_complete_is_unreacha
 }
 
 #[test]
-fn of_a_hundred_long_names_that_are_not_there_as_many_are_looked_for_as_are_said() {
+fn suggestions_for_unknown_names_are_limited() {
     let name = |n: usize| format!("{:x<200}{n}", "");
     let mut plan = plan(&[], &[]);
     for n in 0..100 {
@@ -206,7 +206,7 @@ fn of_a_hundred_long_names_that_are_not_there_as_many_are_looked_for_as_are_said
 }
 
 #[test]
-fn of_several_causes_the_first_that_was_not_skipped_counts() {
+fn first_cause_not_skipped_is_reported() {
     use NodeEnding::{Cancelled, Completed, Failed, Skipped};
     let edges = [("d", "b", false), ("d", "a", false), ("d", "c", false)];
     let ended = |endings: [NodeEnding; 3]| {
@@ -221,7 +221,7 @@ fn of_several_causes_the_first_that_was_not_skipped_counts() {
 }
 
 #[test]
-fn the_end_of_a_node_survives_the_round_trip_through_its_word() {
+fn node_ending_round_trips_through_text() {
     use NodeEnding::{Cancelled, Completed, Failed, Skipped};
     for ending in [Completed, Failed, Cancelled, Skipped] {
         assert_eq!(NodeEnding::parse(ending.as_str()), Some(ending));

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_of_an_edge_are_sorted_and_each_is_there_once() {
+    fn edge_parameters_are_sorted_and_deduplicated() {
         let request = r#"{"graph":"g","nodes":{"b":{"job":"b","metadata":{"n":1.00000000000000000001},"needs":{"a":{"on_terminal":false,"parameters":["y","?","x","?"]}}},"a":{"job":"a"}}}"#;
         let expected = r#"{"graph":"g","nodes":{"a":{"job":"a"},"b":{"job":"b","metadata":{"n":1.00000000000000000001},"needs":{"a":{"on_terminal":false,"parameters":["?","x","y"]}}}}}"#;
         assert_eq!(unordered(request), expected);
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_request_stays() {
+    fn text_other_than_graph_request_is_unchanged() {
         for text in ["", "null", "[]", "{}", r#"{"nodes":7}"#, r#"{"nodes":{"a":{"needs":[1]}}}"#] {
             assert_eq!(unordered(text), text);
         }

@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_keys_white_space_and_escapes_do_not_matter() {
+    fn canonical_form_ignores_key_order_whitespace_and_escapes() {
         let a = canonical_of(" { \"b\" : [ 1 , { } , [ ] ] ,\n\"\\u0061\":\"\\u00e9\\/\\n\" } ");
         assert_eq!(a, "{\"a\":\"é/\\n\",\"b\":[1,{},[]]}");
         assert_eq!(canonical_of(&a), a);
     }
 
     #[test]
-    fn the_digits_of_a_number_stay_as_written() {
+    fn digits_of_number_stay_as_written() {
         assert_eq!(
             canonical_of("[123456789012345678901234567890, 1.0, 1, -0.0, 0.10, true, false, null]"),
             "[123456789012345678901234567890,1.0,1,-0.0,0.10,true,false,null]"
@@ -173,24 +173,24 @@ mod tests {
     }
 
     #[test]
-    fn an_exponent_has_one_spelling() {
+    fn exponent_has_one_spelling() {
         assert_eq!(canonical_of("[1E+16, 1e16, 1.5E-7, -1E+9]"), "[1e16,1e16,1.5e-7,-1e9]");
     }
 
     #[test]
-    fn of_a_repeated_key_the_last_value_counts() {
+    fn last_value_of_repeated_key_wins() {
         assert_eq!(canonical_of(r#"{"a":1,"a":2}"#), r#"{"a":2}"#);
     }
 
     #[test]
-    fn what_is_not_json_has_no_canonical_form() {
+    fn invalid_json_has_no_canonical_form() {
         for text in ["", " ", "{", "[1,]", "{\"a\" 1}", "\"a", "[1] 2", "nul", "\"\\ud800\"", "1e", "[}"] {
             assert!(matches!(canonical(text), Err(DecodeError::Malformed { .. })), "{text}");
         }
     }
 
     #[test]
-    fn a_text_may_be_as_deep_as_a_value_and_no_deeper() {
+    fn text_at_maximum_depth_passes_and_deeper_is_refused() {
         let deepest = "[".repeat(MAX_DEPTH) + &"]".repeat(MAX_DEPTH);
         assert_eq!(canonical_of(&deepest), deepest);
         for depth in [MAX_DEPTH + 1, 100_000] {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_difference_is_named_by_its_path() {
+    fn first_difference_is_named_by_its_path() {
         let cases = [
             (r#"{"order":{"cents":1,"id":7}}"#, r#"{"order":{"cents":2,"id":8}}"#, "order.cents"),
             (r#"{"items":[1,2,3]}"#, r#"{"items":[1,2]}"#, "items[2]"),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_never_changes() {
+    fn fingerprint_is_first_eight_bytes_of_sha_256() {
         // The first 8 bytes of SHA-256 of the empty text and of `abc`, from FIPS 180-4's examples.
         assert_eq!(fingerprint(""), 0xe3b0_c442_98fc_1c14_u64.cast_signed());
         assert_eq!(fingerprint("abc"), 0xba78_16bf_8f01_cfea_u64.cast_signed());

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mismatch_names_its_path_and_what_was_expected() {
+    fn mismatch_names_its_path_and_expected_type() {
         let error = decode::<Vec<Order>>(r#"[{"id":1,"notes":["a",2]}]"#).unwrap_err();
         let DecodeError::Mismatch { path, reason } = &error else { panic!("{error}") };
         assert_eq!(path, "$[0].notes[1]");
@@ -121,34 +121,34 @@ mod tests {
     }
 
     #[test]
-    fn key_that_does_not_fit_its_type_is_a_mismatch_at_its_object() {
+    fn invalid_map_key_is_mismatch_at_its_object() {
         let error = decode::<Vec<BTreeMap<u32, bool>>>(r#"[{"tenant-7":true}]"#).unwrap_err();
         let DecodeError::Mismatch { path, .. } = &error else { panic!("{error}") };
         assert!(path.starts_with("$[0]"), "{error}");
     }
 
     #[test]
-    fn a_missing_field_is_found_at_its_object() {
+    fn missing_field_is_reported_at_its_object() {
         let error = decode::<Order>(r#"{"id":1}"#).unwrap_err();
         assert_eq!(error, DecodeError::Mismatch { path: "$".into(), reason: "missing field `notes`".into() });
     }
 
     #[test]
-    fn a_cut_or_continued_text_is_malformed() {
+    fn truncated_or_continued_text_is_malformed() {
         for text in ["", "[1", "1 2", "{\"id\":"] {
             assert!(matches!(decode::<Value>(text), Err(DecodeError::Malformed { .. })), "{text}");
         }
     }
 
     #[test]
-    fn a_long_payload_is_not_repeated_in_the_message() {
+    fn long_payload_is_not_repeated_in_error() {
         let text = format!("[\"{}\"]", "é".repeat(5000));
         let error = decode::<Vec<u8>>(&text).unwrap_err();
         assert!(error.to_string().chars().count() < 500, "{error}");
     }
 
     #[test]
-    fn fields_are_decoded_one_by_one_whatever_the_others_hold() {
+    fn fields_are_decoded_independently() {
         let fields =
             Fields::parse(r#"{"order":{"id":7,"notes":[]},"qty":"many","\u006eote":"a","\u0000":1}"#)
                 .unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mismatch_inside_a_field_has_the_path_from_the_root() {
+    fn mismatch_inside_field_has_path_from_root() {
         let fields = Fields::parse(r#"{"order":{"id":7,"notes":[null]}}"#).unwrap();
         let error = fields.get::<Order>("order").unwrap_err();
         assert!(
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_field_is_none_or_missing() {
+    fn absent_field_is_none_or_missing_error() {
         let fields = Fields::parse("{}").unwrap();
         assert_eq!(fields.get::<Option<u32>>("qty").unwrap(), None);
         let error = fields.get::<u32>("qty").unwrap_err();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_no_object_are_refused() {
+    fn arguments_other_than_object_are_refused() {
         for text in ["[1]", "null", "\"a\""] {
             assert!(
                 matches!(Fields::parse(text), Err(DecodeError::Mismatch { path, .. }) if path == "$"),

@@ -129,14 +129,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_value_within_the_limits_comes_back(value in value()) {
+    fn every_value_within_limits_round_trips(value in value()) {
         let text = encode(&value).unwrap();
         prop_assert_eq!(&text, &serde_json::to_string(&value).unwrap());
         prop_assert_eq!(decode::<Value>(&text).unwrap(), value);
     }
 
     #[test]
-    fn every_finite_float_comes_back_bit_by_bit(bits: u64, single: u32) {
+    fn every_finite_float_round_trips_bit_by_bit(bits: u64, single: u32) {
         let (double, single) = (f64::from_bits(bits), f32::from_bits(single));
         prop_assume!(double.is_finite() && single.is_finite());
         let back: (f64, f32) = decode(&encode(&(double, single)).unwrap()).unwrap();
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn every_argument_comes_back_by_its_name(a in value(), b in value()) {
+    fn every_argument_round_trips_by_name(a in value(), b in value()) {
         let text = encode_object(&[("a", &a), ("b", &b)]).unwrap();
         let fields = Fields::parse(&text).unwrap();
         prop_assert_eq!(fields.get::<Value>("b").unwrap(), b);
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn a_canonical_text_holds_the_same_value_and_stays(value in value()) {
+    fn canonical_form_keeps_value_and_is_idempotent(value in value()) {
         let pretty = serde_json::to_string_pretty(&value).unwrap();
         let text = canonical(&pretty).unwrap();
         prop_assert_eq!(&canonical(&encode(&value).unwrap()).unwrap(), &text);
@@ -167,14 +167,14 @@ proptest! {
     }
 
     #[test]
-    fn texts_differ_exactly_if_there_is_a_first_difference(a in value(), b in value()) {
+    fn texts_differ_exactly_when_first_difference_exists(a in value(), b in value()) {
         let (a, b) = (canonical(&encode(&a).unwrap()).unwrap(), canonical(&encode(&b).unwrap()).unwrap());
         prop_assert_eq!(first_difference(&a, &b).is_some(), a != b);
         prop_assert_eq!(fingerprint(&a) == fingerprint(&b), a == b);
     }
 
     #[test]
-    fn no_text_makes_a_reader_panic(text in "[\\[\\]{}\",:\\\\u0d8e1. \u{0}é-]{0,24}") {
+    fn no_text_makes_reader_panic(text in "[\\[\\]{}\",:\\\\u0d8e1. \u{0}é-]{0,24}") {
         let is_json = serde_json::from_str::<Value>(&text).is_ok();
         let result = canonical(&text);
         prop_assert!(!is_json || result.is_ok(), "{result:?}");

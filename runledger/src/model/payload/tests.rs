@@ -69,7 +69,7 @@ const KINDS: [PayloadKind; 11] = [
 ];
 
 #[test]
-fn no_two_places_are_alike() {
+fn no_two_places_share_associated_data() {
     let runs = [Uuid::nil(), Uuid::from_u128(1)];
     let places: Vec<Vec<u8>> = runs
         .into_iter()
@@ -83,7 +83,7 @@ fn no_two_places_are_alike() {
 
 /// The words are pinned: authenticated ciphertexts are bound to them.
 #[test]
-fn a_payload_is_bound_to_its_kind_run_and_key_alike_in_every_version() {
+fn associated_data_of_kind_run_and_key_is_pinned() {
     let words = [
         "input",
         "output",
@@ -106,7 +106,7 @@ fn a_payload_is_bound_to_its_kind_run_and_key_alike_in_every_version() {
 }
 
 #[test]
-fn a_codec_that_programs_share_is_the_codec_itself() {
+fn shared_codec_behaves_like_codec_itself() {
     let shared = Sealer::default().with_codec(std::sync::Arc::new(std::sync::Arc::new(Turns)), true);
     let place = of(PayloadKind::Step);
     let plain = Plain::of("abc").unwrap();
@@ -118,7 +118,7 @@ fn a_codec_that_programs_share_is_the_codec_itself() {
 }
 
 #[test]
-fn a_step_that_publishes_is_known_by_its_key() {
+fn publishing_step_is_recognised_by_its_key() {
     for (key, kind) in [
         ("publish:state", PayloadKind::Published),
         ("left/publish:state#2", PayloadKind::Published),
@@ -130,7 +130,7 @@ fn a_step_that_publishes_is_known_by_its_key() {
 }
 
 #[test]
-fn a_plain_payload_that_would_be_taken_for_a_sealed_one_is_refused_unless_it_is_sealed() {
+fn plain_payload_resembling_sealed_one_is_refused_unless_sealed() {
     let plain = || Plain::of(&json!({ "$sealed": "turns:AAAA" })).unwrap();
     let error = Sealer::default().seal(&of(PayloadKind::Step), plain()).unwrap_err();
     assert!(matches!(&error, PayloadError::Reserved { .. }), "{error}");
@@ -139,7 +139,7 @@ fn a_plain_payload_that_would_be_taken_for_a_sealed_one_is_refused_unless_it_is_
 }
 
 #[test]
-fn a_sealed_payload_is_found_in_whatever_spelling_and_one_that_is_cut_is_named() {
+fn sealed_payload_opens_despite_whitespace_and_malformed_one_is_refused() {
     let sealed = turns().seal(&of(PayloadKind::Input), Plain::of(&7).unwrap()).unwrap();
     let spelled = Stored::read(sealed.as_str().replacen("{\"$sealed\":", " { \"$sealed\" : ", 1));
     assert_eq!(turns().open(&of(PayloadKind::Input), spelled).unwrap(), "7");
@@ -158,7 +158,7 @@ fn a_sealed_payload_is_found_in_whatever_spelling_and_one_that_is_cut_is_named()
 }
 
 #[test]
-fn a_failure_keeps_its_kind_readable_and_its_words_sealed() {
+fn failure_kind_stays_readable_and_its_text_is_sealed() {
     let failure = Failure { causes: vec!["why".into()], ..Failure::new(FailureKind::Timeout, "words") };
     let place = of(PayloadKind::Error);
     let stored = turns().seal_failure(&place, &failure);
@@ -178,7 +178,7 @@ fn a_failure_keeps_its_kind_readable_and_its_words_sealed() {
 }
 
 #[test]
-fn a_failure_that_cannot_be_sealed_is_stored_without_its_words() {
+fn failure_is_stored_without_its_text_when_sealing_fails() {
     let away = Sealer::default().with_codec(std::sync::Arc::new(Away), true);
     let stored = away.seal_failure(&of(PayloadKind::Error), &Failure::new(FailureKind::Error, "hunter2"));
     let failure = away.open_failure(&of(PayloadKind::Error), &stored).unwrap();
@@ -191,7 +191,7 @@ fn a_failure_that_cannot_be_sealed_is_stored_without_its_words() {
 }
 
 #[test]
-fn a_failure_is_sealed_again_for_another_place_and_left_as_it_is_where_it_was_plain() {
+fn failure_is_resealed_for_other_place_only_if_sealed() {
     let (from, to) = (of(PayloadKind::Error), Place::new(Uuid::nil(), PayloadKind::Error, "other"));
     let failure = Failure::new(FailureKind::Error, "words");
     let plain = Sealer::default().seal_failure(&from, &failure);
@@ -202,7 +202,7 @@ fn a_failure_is_sealed_again_for_another_place_and_left_as_it_is_where_it_was_pl
 }
 
 #[test]
-fn the_words_of_the_engine_are_never_sealed() {
+fn text_of_engine_failures_is_never_sealed() {
     for kind in [FailureKind::Cancelled, FailureKind::Crash, FailureKind::Sealed, FailureKind::Skipped] {
         let stored = turns().seal_failure(&of(PayloadKind::Error), &Failure::new(kind, "words"));
         assert!(stored.as_str().contains("words"), "{kind:?}");
@@ -210,7 +210,7 @@ fn the_words_of_the_engine_are_never_sealed() {
 }
 
 #[test]
-fn a_fingerprint_is_keyed_and_known_under_old_keys_and_from_before_the_codec() {
+fn fingerprint_is_keyed_and_older_fingerprints_still_match() {
     let input = Plain::of(&json!({ "b": 1, "a": 2 })).unwrap();
     let fingerprints = |sealer: &Sealer, plain: &Plain| sealer.fingerprints(plain, String::new).unwrap();
     let bare = fingerprints(&Sealer::default(), &input);
@@ -232,7 +232,7 @@ fn a_fingerprint_is_keyed_and_known_under_old_keys_and_from_before_the_codec() {
 }
 
 #[test]
-fn a_secret_is_noticed_wherever_it_is_and_only_there() {
+fn secret_is_detected_anywhere_in_its_own_payload_only() {
     let with = json!({ "a": [1] });
     assert!(!Plain::of(&with).unwrap().has_secret());
     assert!(Plain::of(&[Some(Secret::new(1))]).unwrap().has_secret());
@@ -252,12 +252,12 @@ impl serde::Serialize for Nested {
 }
 
 #[test]
-fn a_secret_in_a_payload_within_a_payload_is_noticed() {
+fn secret_in_nested_payload_is_detected() {
     assert!(Plain::of(&Nested).unwrap().has_secret());
 }
 
 #[test]
-fn nothing_shows_a_payload_in_its_debug() {
+fn debug_output_hides_payload() {
     let plain = Plain::of("hunter2").unwrap();
     let sealed = turns().seal(&of(PayloadKind::Step), plain.clone()).unwrap();
     let text = format!("{plain:?} {sealed:?} {:?}", turns());
@@ -265,7 +265,7 @@ fn nothing_shows_a_payload_in_its_debug() {
 }
 
 #[test]
-fn the_limit_of_each_kind_is_its_own() {
+fn limit_is_set_per_payload_kind() {
     let limits = Limits::DEFAULT
         .input(1)
         .output(2)
@@ -285,7 +285,7 @@ fn the_limit_of_each_kind_is_its_own() {
 }
 
 #[test]
-fn the_limits_of_a_program_that_says_none_are_those_that_are_documented() {
+fn default_limits_match_documentation() {
     let kib = |n: usize| n * 1024;
     assert_eq!(
         KINDS.map(|kind| Limits::default().of(kind)),
@@ -294,7 +294,7 @@ fn the_limits_of_a_program_that_says_none_are_those_that_are_documented() {
 }
 
 #[test]
-fn a_payload_beyond_the_limit_of_its_kind_is_refused_and_a_failure_is_cut() {
+fn payload_beyond_limit_is_refused_and_failure_is_cut() {
     let sealer = turns().with_limits(Limits::DEFAULT.step(5).error(3));
     let place = of(PayloadKind::Step);
     let sealed = sealer.seal(&place, Plain::of("abc").unwrap()).unwrap();
@@ -309,7 +309,7 @@ fn a_payload_beyond_the_limit_of_its_kind_is_refused_and_a_failure_is_cut() {
 }
 
 #[test]
-fn a_payload_that_is_too_large_names_the_place_at_which_it_is() {
+fn too_large_payload_names_path_of_excess() {
     let large = Plain::of(&json!({ "a": [1, "éé", 2] })).unwrap();
     for (limit, place) in [(3, "$"), (7, "$.a[0]"), (10, "$.a[1]"), (15, "$.a[2]")] {
         let sealer = Sealer::default().with_limits(Limits::DEFAULT.step(limit));
@@ -319,7 +319,7 @@ fn a_payload_that_is_too_large_names_the_place_at_which_it_is() {
 }
 
 #[test]
-fn what_does_not_open_is_shown_as_it_is_stored() {
+fn unopenable_payload_is_shown_as_stored() {
     let place = of(PayloadKind::Step);
     let sealed = turns().seal(&place, Plain::of("abc").unwrap()).unwrap();
     assert_eq!(turns().show(&place, sealed.clone()), "\"abc\"");
@@ -327,7 +327,7 @@ fn what_does_not_open_is_shown_as_it_is_stored() {
 }
 
 #[test]
-fn a_secret_is_refused_where_no_codec_is_even_if_only_its_hash_would_be_kept() {
+fn secret_without_codec_is_refused_even_if_only_hashed() {
     let secret = Plain::of(&Secret::new("hunter2")).unwrap();
     for refused in [
         Sealer::default().check_secret("the input", &secret),
@@ -361,7 +361,7 @@ impl Codec for Named {
 }
 
 #[test]
-fn a_codec_seals_under_a_name_that_keeps_the_rule_for_names_and_opens_under_its_own() {
+fn codec_seals_under_valid_name_and_opens_only_its_own() {
     const LONGEST: &str = "0123456789-abcdefghijklmnopqrstuvwxyz_ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let named = |name| Sealer::default().with_codec(std::sync::Arc::new(Named(name)), true);
     let place = of(PayloadKind::Input);
@@ -384,7 +384,7 @@ fn a_codec_seals_under_a_name_that_keeps_the_rule_for_names_and_opens_under_its_
 }
 
 #[test]
-fn what_is_taken_over_stays_sealed_in_a_program_that_seals_nothing_yet() {
+fn sealed_payload_stays_sealed_when_moved_by_read_only_codec() {
     let (from, to) = (of(PayloadKind::Output), of(PayloadKind::Step));
     let reading = Sealer::default().with_codec(std::sync::Arc::new(Turns), false);
     let sealed = turns().seal(&from, Plain::of("abc").unwrap()).unwrap();
@@ -404,7 +404,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_sealed_opens_at_its_place_and_nowhere_else(text in "[^\0]*", key in ".{0,20}", other in ".{0,20}", at in 0..9_usize) {
+    fn sealed_payload_opens_only_at_its_place(text in "[^\0]*", key in ".{0,20}", other in ".{0,20}", at in 0..9_usize) {
         let plain = Plain::of(&text).unwrap();
         let place = Place::new(Uuid::nil(), KINDS[at], &key);
         let sealed = turns().seal(&place, plain.clone()).unwrap();
@@ -416,7 +416,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_column_has_is_read_or_refused(text in ".*", rest in ".*") {
+    fn any_column_text_is_read_or_refused_without_panic(text in ".*", rest in ".*") {
         let _ = turns().open(&of(PayloadKind::Step), Stored::read(text.clone()));
         let _ = turns().open(&of(PayloadKind::Step), Stored::read(format!("{{\"$sealed\":\"{text}\"{rest}")));
         let _ = turns().show_failure(&of(PayloadKind::Error), &Stored::read(text));

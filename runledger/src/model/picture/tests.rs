@@ -50,7 +50,7 @@ fn check(picture: &GraphPicture) -> Arrangement {
 }
 
 #[test]
-fn boxes_do_not_overlap_and_every_edge_leads_to_the_right() {
+fn boxes_do_not_overlap_and_edges_lead_right() {
     check(&picture(1, []));
     check(&picture(5, [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]));
     for n in [2, 10, 57, 300] {
@@ -59,7 +59,7 @@ fn boxes_do_not_overlap_and_every_edge_leads_to_the_right() {
 }
 
 #[test]
-fn a_chain_of_boxes_is_straight_and_a_diamond_has_its_ends_in_the_middle() {
+fn chain_is_straight_and_diamond_ends_are_centred() {
     let chain = check(&picture(4, [(0, 1), (1, 2), (2, 3)]));
     assert!(chain.boxes.iter().all(|place| place.1 == chain.boxes[0].1), "{:?}", chain.boxes);
     let diamond = check(&picture(4, [(0, 1), (0, 2), (1, 3), (2, 3)])).boxes;
@@ -68,7 +68,7 @@ fn a_chain_of_boxes_is_straight_and_a_diamond_has_its_ends_in_the_middle() {
 }
 
 #[test]
-fn edges_that_can_be_drawn_without_crossings_are() {
+fn avoidable_crossings_are_avoided() {
     // Each of ten nodes has one dependent, in reverse order.
     let picture = picture(20, (0..10).map(|n| (n, 19 - n)));
     let boxes = check(&picture).boxes;
@@ -78,7 +78,7 @@ fn edges_that_can_be_drawn_without_crossings_are() {
 }
 
 #[test]
-fn a_line_over_several_layers_goes_round_the_boxes_between() {
+fn line_across_layers_avoids_boxes_between() {
     let picture = picture(4, [(0, 1), (1, 2), (2, 3), (0, 3)]);
     let (layers, arrangement) = arranged(&picture);
     let long = layers.edges.iter().position(|edge| (edge.from, edge.to) == (0, 3)).unwrap();
@@ -91,13 +91,13 @@ fn a_line_over_several_layers_goes_round_the_boxes_between() {
 }
 
 #[test]
-fn what_needs_nothing_stands_just_before_what_needs_it() {
+fn node_without_dependencies_stands_just_before_its_dependent() {
     let layers = Layers::new(&picture(5, [(0, 1), (1, 2), (2, 3), (4, 3)]));
     assert_eq!(layers.of, [0, 1, 2, 3, 2]);
 }
 
 #[test]
-fn ten_thousand_nodes_of_any_shape_have_their_places() {
+fn ten_thousand_nodes_of_any_shape_are_laid_out() {
     let n = 10_000;
     let wide = check(&picture(n, (1..n).map(|to| (0, to))));
     assert!(wide.height < 5_000.0, "a layer that is too high goes on beside: {}", wide.height);
@@ -113,7 +113,7 @@ fn ten_thousand_nodes_of_any_shape_have_their_places() {
 }
 
 #[test]
-fn a_circle_that_a_hand_has_drawn_ends() {
+fn hand_drawn_cycle_is_still_rendered() {
     let picture = picture(4, [(0, 1), (1, 2), (2, 1), (2, 3), (3, 3)]);
     for text in [picture.to_svg(), picture.to_dot(), picture.to_string()] {
         assert!(text.contains("00003"), "{text}");
@@ -121,7 +121,7 @@ fn a_circle_that_a_hand_has_drawn_ends() {
 }
 
 #[test]
-fn what_is_not_a_picture_is_refused_with_the_reason() {
+fn invalid_picture_json_is_refused_with_reason() {
     let good = picture(2, [(0, 1)]);
     let json = good.to_json().unwrap();
     assert_eq!(GraphPicture::from_json(&json).unwrap(), good);
@@ -138,7 +138,7 @@ fn what_is_not_a_picture_is_refused_with_the_reason() {
 }
 
 #[test]
-fn what_is_not_to_be_seen_is_spelled_out_and_what_is_too_wide_is_cut() {
+fn invisible_characters_are_escaped_and_wide_text_is_cut() {
     assert_eq!(shown("Größe 日本 \"a\\b\" <&>"), "Größe 日本 \"a\\b\" <&>");
     assert_eq!(shown("a\u{202e}b\nc\u{0}\u{ffff}"), "a\\u{202e}b\\u{a}c\\u{0}\\u{ffff}");
     assert_eq!((cut("abcdef", 6), cut("abcdefg", 6)), ("abcdef".to_owned(), "abcde…".to_owned()));
@@ -149,7 +149,7 @@ fn what_is_not_to_be_seen_is_spelled_out_and_what_is_too_wide_is_cut() {
 }
 
 #[test]
-fn a_picture_shows_its_run_the_result_and_where_each_node_stands() {
+fn picture_shows_run_result_and_state_of_each_node() {
     let run_id = uuid::Uuid::from_u128(7);
     let mut picture = picture(2, [(0, 1)])
         .with_result(Some("00001".to_owned()))

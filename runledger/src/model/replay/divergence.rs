@@ -237,7 +237,7 @@ mod tests {
     use crate::model::replay::Replay;
 
     #[test]
-    fn a_divergence_of_a_step_says_on_which_line_of_the_code_that_stands() {
+    fn step_divergence_names_line_of_present_step() {
         let here = Location::caller();
         let mut replay = Replay::default();
         let key = replay.claim("charge", None, 7).unwrap().key;

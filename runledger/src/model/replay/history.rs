@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_survives_its_file_to_the_last_digit_with_its_steps_in_order() {
+    fn history_round_trips_through_json_with_exact_digits_and_order() {
         let history = history();
         let text = history.to_json().unwrap();
         assert_eq!(History::from_json(&text).unwrap(), history);
@@ -359,7 +359,7 @@ mod tests {
     type Change = fn(&mut History);
 
     #[test]
-    fn what_no_run_can_have_left_is_refused_with_its_reason() {
+    fn impossible_history_is_refused_with_reason() {
         let changes: [(Change, &str); 6] = [
             (|history| history.steps[1].key = "a".into(), "step `a` is there twice"),
             (|history| history.steps[1].ordinal = 0, "has the place of another (0)"),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_is_written_to_a_file_and_read_from_it() {
+    fn history_is_written_to_file_and_read_back() {
         let path = std::env::temp_dir().join(format!("{}.json", Uuid::new_v4()));
         history().to_file(&path).unwrap();
         let read = History::from_file(&path);
@@ -390,14 +390,14 @@ mod tests {
     }
 
     #[test]
-    fn a_history_says_of_which_graph_its_run_is_and_whether_its_fingerprints_are_keyed() {
+    fn history_records_its_graph_and_whether_fingerprints_are_keyed() {
         let history = history().in_graph(Some(Uuid::from_u128(7))).keyed(true);
         let read = History::from_json(&history.to_json().unwrap()).unwrap();
         assert_eq!((read.graph_id, read.keyed), (Some(Uuid::from_u128(7)), true));
     }
 
     #[test]
-    fn what_is_as_for_most_runs_is_left_out_of_a_history() {
+    fn default_fields_are_omitted_from_history() {
         let plain = History { version: FIRST, ..history() };
         let text = plain.to_json().unwrap();
         for field in ["version", "tenant", "graph_id", "keyed"] {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_may_have_seen_the_results_of_all_steps_as_a_signal_has() {
+    fn step_may_have_seen_each_result_once_including_its_own() {
         let mut history = history();
         history.steps.truncate(2);
         (history.steps[1].seen_len, history.steps[1].seen) = (2, Some(vec![0, 2, 1, 2]));
@@ -419,7 +419,7 @@ mod tests {
 
     #[cfg(feature = "testing")]
     #[test]
-    fn a_history_gives_back_the_steps_that_it_was_made_of() {
+    fn history_converts_back_to_its_steps() {
         let history = history();
         let steps: Vec<HistoryStep> = history.recorded().into_iter().map(HistoryStep::from).collect();
         assert_eq!(steps, history.steps);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_keeps_what_was_claimed_before_its_step() {
+    fn fork_keeps_steps_claimed_before_its_step() {
         let rows = vec![row("a", 0, 0, None), row("b", 1, 1, None), row("c", 2, 2, None)];
         assert_eq!(keys(&before(rows.clone(), "c").unwrap_or_default()), ["a", "b"]);
         assert_eq!(before(rows, "d"), None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_has_taken_back_is_no_step_that_a_fork_keeps() {
+    fn fork_drops_engine_compensation_and_reports_its_step() {
         let kept = before(compensated(), "c").unwrap_or_default();
         assert_eq!(keys(&kept), ["a", "b"]);
         assert_eq!(taken_back(&compensated(), &kept, false), Some("a"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_code_has_taken_back_is_kept_together_with_that_or_not_at_all() {
+    fn step_compensated_by_code_is_reported_unless_compensation_is_kept() {
         let mut rows = compensated();
         rows[3].seen_len = 2;
         rows.push(row("d", 3, 3, None));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_to_be_taken_back_is_not_kept() {
+    fn kept_step_about_to_be_compensated_is_reported() {
         let mut rows = compensated();
         rows.pop();
         let kept = before(rows.clone(), "c").unwrap_or_default();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_at_a_value_that_is_given_at_once_keeps_nothing_that_may_rest_on_it() {
+    fn fork_at_immediate_value_drops_steps_possibly_depending_on_it() {
         let mut replay = Replay::default();
         let branch = replay.branch(&Scope::root(), "left");
         let patch = Scope::of_patch("mail").base;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_at_a_signal_keeps_what_was_claimed_without_it_and_nothing_that_has_seen_it() {
+    fn fork_at_signal_keeps_only_steps_claimed_before_receiving_it() {
         let mut replay = Replay::default();
         let branch = replay.branch(&Scope::root(), "left");
         // The wait was built first, and `a` and `b` were received before its signal.
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_that_a_left_out_row_carried_goes_to_one_that_is_kept() {
+    fn delivery_order_of_dropped_row_moves_to_kept_row() {
         // `b` came first. `c` and `d` were claimed after both. Only the row of `c`, which failed,
         // stores the order.
         let rows = vec![
@@ -293,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_a_later_step_has_observed_is_kept() {
+    fn failure_observed_by_later_step_is_kept() {
         let rows = vec![failed(row("a", 0, 0, None)), row("mend", 1, 1, None), failed(row("b", 2, 2, None))];
         assert_eq!(keys(&without_last_failures(rows)), ["a", "mend"]);
     }
 
     #[test]
-    fn a_child_is_replaced_only_where_its_end_is_not_known() {
+    fn child_is_replaced_only_while_its_outcome_is_unknown() {
         let parent_id = Uuid::from_u128(7);
         let run_id = child_run_id(parent_id, "work");
         let child = Child { run_id, parent_id, slice: 0 };
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_known_by_the_slice_that_started_it_or_a_later_one() {
+    fn child_is_found_from_its_starting_slice_onwards() {
         let parent_id = Uuid::from_u128(7);
         let run_id = child_run_id(parent_id, "2:work");
         let rows = [Recorded { result: Ok(format!("\"{run_id}\"")), ..row("work", 0, 0, None) }];
@@ -482,7 +482,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_replay_over_what_is_kept_accepts_what_the_code_did(
+        fn replay_over_kept_steps_accepts_original_code(
             choices in proptest::collection::vec((any::<u8>(), proptest::bool::weighted(0.2), any::<bool>()), 1..40),
             at in any::<u8>(),
         ) {

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn record_that_is_tried_again_counts_once() {
+    fn retried_record_counts_once() {
         let mut size = HistorySize::default();
         for _ in 0..3 {
             size.add(7, "", MAX_HISTORY - OVERHEAD).unwrap();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_under_way_fill_the_history_up_to_twice_its_limit() {
+    fn running_steps_fill_history_up_to_twice_its_limit() {
         let mut size = HistorySize::of(MAX_HISTORY);
         size.add(0, "", MAX_HISTORY - OVERHEAD).unwrap();
         let error = size.add(1, "", SMALL).unwrap_err();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn full_history_takes_small_records_and_compensations() {
+    fn full_history_accepts_small_records_and_compensations() {
         let mut size = HistorySize::of(MAX_WITH_UNDER_WAY);
         size.add(0, "sleep", 20).unwrap();
         size.add(1, "compensate[charge]", MAX_HISTORY).unwrap();

@@ -149,7 +149,7 @@ mod tests {
         ["c", 2, 7, null, null, 2, null, null]]"#;
 
     #[test]
-    fn recorded_steps_are_read_as_they_are_stored() {
+    fn recorded_steps_are_read_as_stored() {
         let steps = read(ROWS).unwrap();
         assert_eq!(steps.iter().map(StoredStep::key).collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!(steps[0].result(), &Ok(Stored::read(r#"{"n": 1.0}"#.to_owned())));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_step_and_the_column_that_cannot_be_read_are_named() {
+    fn unreadable_step_and_column_are_named() {
         for (text, path) in [
             (ROWS.replace("0, -7", "-1, -7"), "step[a].ordinal"),
             (ROWS.replace("-7", "0.5"), "step[a].fingerprint"),

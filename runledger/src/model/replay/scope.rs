@@ -77,7 +77,7 @@ mod tests {
 
     /// The numbers are pinned: records of runs contain them.
     #[test]
-    fn the_places_of_steps_are_the_same_in_every_version() {
+    fn base_ordinals_of_scopes_are_pinned() {
         let scopes = [
             Scope::root(),
             Scope::at("left/inner#2/".to_owned()),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_the_engine_have_their_names_and_places_in_whatever_branch_they_are_claimed() {
+    fn engine_steps_have_fixed_keys_and_local_ordinals() {
         let mut replay = Replay::default();
         let claims = [
             replay.patched("mail").map(|(_, claim)| claim.unwrap()),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_behind_others_of_its_own_scope_alone() {
+    fn ordinal_is_compared_only_within_its_scope() {
         let base = Scope::at("left/".to_owned()).base;
         assert_eq!([0, 3].map(|place| local(base | place)), [0, 3]);
         assert_eq!([base, base | 5, 5].map(|place| is_beside(place, base | 3)), [true, true, false]);

@@ -20,7 +20,7 @@ fn claim(replay: &mut Replay, name: &str) -> Claim {
 }
 
 #[test]
-fn keys_are_names_counted_per_occurrence() {
+fn step_keys_are_names_counted_per_occurrence() {
     let mut replay = Replay::default();
     let keys = [
         ("charge", None),
@@ -37,7 +37,7 @@ fn keys_are_names_counted_per_occurrence() {
 }
 
 #[test]
-fn key_that_is_too_long_is_refused_unless_it_is_recorded() {
+fn too_long_key_is_refused_unless_recorded() {
     let nested = |replay: &mut Replay, depth: usize| {
         let name = "b".repeat(47);
         let inner = (0..depth).fold(Scope::root(), |scope, _| replay.branch(&scope, &name));
@@ -57,7 +57,7 @@ fn key_that_is_too_long_is_refused_unless_it_is_recorded() {
 }
 
 #[test]
-fn a_sequence_of_steps_stores_no_order() {
+fn sequential_steps_store_no_order() {
     let mut replay = Replay::default();
     for _ in 0..5 {
         let step = claim(&mut replay, "step");
@@ -67,7 +67,7 @@ fn a_sequence_of_steps_stores_no_order() {
 }
 
 #[test]
-fn an_order_that_is_not_that_of_the_claims_is_stored_until_it_is_acknowledged() {
+fn order_differing_from_claims_is_stored_until_acknowledged() {
     let mut replay = Replay::default();
     let (a, b) = (claim(&mut replay, "a"), claim(&mut replay, "b"));
     replay.deliver(b.ordinal);
@@ -81,7 +81,7 @@ fn an_order_that_is_not_that_of_the_claims_is_stored_until_it_is_acknowledged() 
 }
 
 #[test]
-fn results_are_delivered_in_the_order_in_which_they_were_observed() {
+fn results_are_delivered_in_observed_order() {
     let rows = vec![row("a", 0, 0, None), row("b", 1, 0, None), row("c", 2, 1, Some(&[1, 2]))];
     let mut replay = Replay::new(rows);
     claim(&mut replay, "a");
@@ -96,7 +96,7 @@ fn results_are_delivered_in_the_order_in_which_they_were_observed() {
 }
 
 #[test]
-fn a_step_in_flight_at_the_crash_is_claimed_at_its_old_place() {
+fn step_in_flight_at_crash_keeps_its_ordinal() {
     let mut replay = Replay::new(vec![row("a", 0, 0, None), row("a2", 2, 1, Some(&[0, 2]))]);
     assert!(claim(&mut replay, "a").recorded);
     assert!(!replay.may_deliver(0), "`b`, whose row was lost, was claimed before `a` was observed");
@@ -107,7 +107,7 @@ fn a_step_in_flight_at_the_crash_is_claimed_at_its_old_place() {
 }
 
 #[test]
-fn nothing_new_begins_before_the_record_is_met() {
+fn no_new_step_begins_before_history_is_replayed() {
     let mut replay = Replay::new(vec![row("a", 0, 0, None), row("b", 1, 1, None)]);
     let fresh = replay.claim_in(&Scope::at("other/".to_owned()), "c", None, 7);
     assert!(fresh.is_ok() && !replay.may_begin(), "two recorded steps are ahead");
@@ -118,7 +118,7 @@ fn nothing_new_begins_before_the_record_is_met() {
 }
 
 #[test]
-fn steps_whose_rows_a_failover_has_lost_begin_again_before_those_that_came_after_them() {
+fn steps_lost_in_failover_begin_again_before_later_recorded_steps() {
     let sequence = [row("a", 0, 0, None), row("d", 3, 3, None)];
     let fan_out = [row("a", 0, 0, None), row("b", 1, 0, None), row("d", 3, 2, Some(&[2, 3, 0, 3]))];
     for rows in [sequence.to_vec(), fan_out.to_vec()] {
@@ -127,7 +127,7 @@ fn steps_whose_rows_a_failover_has_lost_begin_again_before_those_that_came_after
 }
 
 #[test]
-fn another_step_at_a_recorded_place_diverges() {
+fn different_step_at_recorded_position_diverges() {
     let mut replay = Replay::new(vec![row("reserve", 0, 0, None), row("charge", 1, 1, None)]);
     claim(&mut replay, "reserve");
     replay.deliver(0);
@@ -136,7 +136,7 @@ fn another_step_at_a_recorded_place_diverges() {
 }
 
 #[test]
-fn inserting_a_step_before_others_keeps_the_keys_of_the_finished_ones() {
+fn inserted_step_diverges_and_keeps_keys_of_recorded_steps() {
     let mut replay = Replay::new(vec![row("charge", 0, 0, None)]);
     assert!(
         matches!(replay.claim("audit", None, 7), Err(Divergence::Moved { recorded, .. }) if recorded == "charge")
@@ -145,13 +145,13 @@ fn inserting_a_step_before_others_keeps_the_keys_of_the_finished_ones() {
 }
 
 #[test]
-fn a_recorded_step_with_another_input_diverges() {
+fn recorded_step_with_different_input_diverges() {
     let mut replay = Replay::new(vec![row("charge", 0, 0, None)]);
     assert!(matches!(replay.claim("charge", None, 8), Err(Divergence::Input { .. })));
 }
 
 #[test]
-fn a_recorded_step_that_is_never_reached_diverges() {
+fn unreached_recorded_step_diverges() {
     let mut replay = Replay::new(vec![row("reserve", 0, 0, None), row("charge", 1, 1, None)]);
     claim(&mut replay, "reserve");
     replay.deliver(0);
@@ -159,7 +159,7 @@ fn a_recorded_step_that_is_never_reached_diverges() {
 }
 
 #[test]
-fn branches_claim_the_same_keys_and_ordinals_whatever_order_they_are_polled_in() {
+fn branches_claim_same_keys_and_ordinals_in_any_polling_order() {
     let both = |first_is_left: bool| {
         let mut replay = Replay::default();
         let (left, right) = (replay.branch(&Scope::root(), "left"), replay.branch(&Scope::root(), "right"));
@@ -176,7 +176,7 @@ fn branches_claim_the_same_keys_and_ordinals_whatever_order_they_are_polled_in()
 }
 
 #[test]
-fn branches_of_one_name_and_nested_ones_differ() {
+fn repeated_and_nested_branches_have_distinct_keys() {
     let mut replay = Replay::default();
     let first = replay.branch(&Scope::root(), "item");
     let second = replay.branch(&Scope::root(), "item");
@@ -188,7 +188,7 @@ fn branches_of_one_name_and_nested_ones_differ() {
 }
 
 #[test]
-fn a_step_of_a_branch_that_is_never_reached_diverges() {
+fn unreached_recorded_step_of_branch_diverges() {
     let mut first = Replay::default();
     let left = first.branch(&Scope::root(), "left");
     let claimed = first.claim_in(&left, "charge", None, 7).unwrap_or_else(|error| unreachable!("{error}"));
@@ -200,7 +200,7 @@ fn a_step_of_a_branch_that_is_never_reached_diverges() {
 }
 
 #[test]
-fn a_change_is_in_force_where_the_run_has_not_come_beyond_its_place() {
+fn patch_applies_unless_recorded_run_is_beyond_it() {
     let mut fresh = Replay::default();
     claim(&mut fresh, "reserve");
     let (is_patched, marker) = fresh.patched("mail").unwrap_or_else(|error| unreachable!("{error}"));
@@ -225,7 +225,7 @@ fn a_change_is_in_force_where_the_run_has_not_come_beyond_its_place() {
 }
 
 #[test]
-fn changes_that_branches_decide_about_in_another_order_are_decided_alike() {
+fn patches_are_decided_alike_in_any_branch_order() {
     let mut first = Replay::default();
     let rows: Vec<Recorded> = ["one", "other"]
         .into_iter()
@@ -250,7 +250,7 @@ fn changes_that_branches_decide_about_in_another_order_are_decided_alike() {
 }
 
 #[test]
-fn sagas_that_branches_compensate_in_another_order_are_compensated_alike() {
+fn saga_compensations_claim_same_steps_in_any_branch_order() {
     let claimed = |order: [&str; 2]| {
         let mut replay = Replay::default();
         let mut claims = order.map(|first| {
@@ -266,7 +266,7 @@ fn sagas_that_branches_compensate_in_another_order_are_compensated_alike() {
 
 /// Simulates a scope that already has the maximum number of steps.
 #[test]
-fn a_scope_with_the_most_steps_refuses_another_and_names_the_limit() {
+fn full_scope_refuses_next_step_and_names_limit() {
     let mut replay = Replay::new(Vec::new());
     let branch = replay.branch(&Scope::root(), "left");
     for scope in [Scope::root(), branch] {
@@ -284,7 +284,7 @@ fn a_scope_with_the_most_steps_refuses_another_and_names_the_limit() {
 }
 
 #[test]
-fn results_that_are_on_record_and_have_reached_the_code_are_known() {
+fn replay_knows_recorded_and_delivered_results() {
     let mut replay = Replay::new(vec![row("a", 0, 0, None), row("b", 1, 0, None), row("c", 2, 1, None)]);
     assert_eq!(replay.result(0), Some(&Ok("\"a\"".to_owned())));
     assert_eq!(replay.result(3), None);
@@ -296,14 +296,14 @@ fn results_that_are_on_record_and_have_reached_the_code_are_known() {
 }
 
 #[test]
-fn inputs_are_not_compared_where_their_fingerprints_are_keyed_and_the_key_is_not_here() {
+fn inputs_are_not_compared_without_fingerprint_key() {
     let mut replay = Replay::new(vec![row("charge", 0, 0, None), row("mail", 1, 1, None)]).ignoring_inputs();
     assert!(replay.claim("charge", None, 8).is_ok_and(|claim| claim.recorded));
     assert!(matches!(replay.claim("bill", None, 7), Err(Divergence::Moved { .. })));
 }
 
 #[test]
-fn what_steps_did_is_taken_back_in_the_opposite_order_and_once() {
+fn steps_are_compensated_once_in_reverse_order() {
     let with_compensation =
         |compensation: &str, row: Recorded| Recorded { compensation: Some(compensation.to_owned()), ..row };
     let compensation = row("compensate[b]", Scope::of_compensation("b").base, 0, None);
@@ -322,7 +322,7 @@ fn what_steps_did_is_taken_back_in_the_opposite_order_and_once() {
 }
 
 #[test]
-fn a_step_is_due_after_as_many_results_as_the_code_of_the_record_had_when_it_claimed_it() {
+fn step_is_due_after_as_many_results_as_recorded() {
     let mut replay = Replay::default();
     let branch = replay.branch(&Scope::root(), "left");
     for scope in [Scope::root(), branch] {
@@ -347,7 +347,7 @@ fn a_step_is_due_after_as_many_results_as_the_code_of_the_record_had_when_it_cla
 }
 
 #[test]
-fn a_step_that_has_not_ended_is_due_where_one_of_its_name_is_on_record_behind_it() {
+fn unfinished_step_is_due_if_later_namesake_is_recorded() {
     let mut replay = Replay::new(vec![row("item[a]", 0, 0, None), row("item[c]", 2, 0, None)]);
     let root = Scope::root();
     assert!(replay.claim("item", Some("a"), 7).is_ok());
@@ -357,7 +357,7 @@ fn a_step_that_has_not_ended_is_due_where_one_of_its_name_is_on_record_behind_it
 
 /// The numbers are pinned: records of runs contain them.
 #[test]
-fn a_step_of_another_kind_has_another_fingerprint_in_every_version() {
+fn fingerprint_of_each_step_kind_is_pinned() {
     let kinds = [StepKind::Output, StepKind::Child, StepKind::Alarm, StepKind::Signal, StepKind::Value];
     let salts =
         [0, 0x2f6e_81c4_5d90_3ab7, 0x61d3_0b9a_c7f2_4e58, 0x1a94_f73d_286b_c0e5, 0x7c05_a2e8_914d_63f1_i64];
@@ -385,7 +385,7 @@ fn replay_loop(n_steps: u32) {
 /// Replay keeps a thread of its worker busy. A replay that scans the history for each step takes
 /// minutes here.
 #[test]
-fn replay_of_a_long_history_takes_linear_time() {
+fn replay_of_long_history_takes_linear_time() {
     let (ended, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         replay_loop(200_000);

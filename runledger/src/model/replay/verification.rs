@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_break_at_one_step_are_one_finding_whatever_the_steps_own_keys() {
+    fn runs_breaking_at_one_step_share_finding_across_keys() {
         let mut verification = Verification::default();
         for (n, step) in ["reserve[a]", "reserve[b]", "reserve#2", "charge"].iter().enumerate() {
             verification.add("checkout", Uuid::from_u128(n as u128), [breaks(step)]);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_does_not_grow_with_the_number_of_findings() {
+    fn summary_caps_findings_and_counts_runs_beyond() {
         let mut verification = Verification::default();
         for n in 0..MOST_FINDINGS + 3 {
             verification.add("checkout", Uuid::nil(), [breaks(&format!("step-{n}"))]);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_says_how_many_where_and_names_a_run() {
+    fn summary_shows_count_job_step_and_example_run() {
         let mut verification = Verification::default();
         assert_eq!(verification.to_string(), "0 of 0 runs in flight replay");
         verification.add("checkout", Uuid::nil(), [breaks("charge")]);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_counts_once_in_each_of_its_findings_and_undos_are_told_apart_by_what_they_undo() {
+    fn run_counts_once_per_finding_and_compensations_group_by_step() {
         let mut verification = Verification::default();
         let steps = [
             "compensate[reserve[a]]",
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_verifies_fails_where_a_run_does_not_replay() {
+    fn exit_code_is_failure_when_any_run_does_not_replay() {
         let mut verification = Verification::default();
         verification.add("checkout", Uuid::nil(), [Verdict::Replays]);
         assert_eq!(verification.exit_code(), ExitCode::SUCCESS);

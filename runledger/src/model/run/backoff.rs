@@ -54,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_delay_doubles_until_its_cap() {
+    fn delay_doubles_up_to_cap() {
         let backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
         let delays: Vec<u64> = (1..=6).map(|n| backoff.delay(n, 0.0).as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 8, 10, 10]);
     }
 
     #[test]
-    fn jitter_adds_at_most_a_tenth_and_takes_nothing() {
+    fn jitter_only_lengthens_delay_by_at_most_one_tenth() {
         let backoff = Backoff::new(Duration::from_secs(100), Duration::from_secs(100));
         assert_eq!(backoff.delay(1, 0.0), Duration::from_secs(100));
         assert!(backoff.delay(1, 0.999_999) < Duration::from_secs(110));
@@ -69,12 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_delay_there_is_stays_within_the_range_of_the_database() {
+    fn maximum_delay_is_clamped_to_database_range() {
         assert_eq!(Backoff::new(Duration::MAX, Duration::MAX).delay(1, 0.5), FURTHEST);
     }
 
     #[test]
-    fn the_thousandth_failure_does_not_overflow() {
+    fn delay_after_maximum_failure_count_does_not_overflow() {
         assert!(Backoff::DEFAULT.delay(u32::MAX, 0.99) < Duration::from_secs(331));
     }
 }

@@ -213,7 +213,7 @@ mod tests {
     const MAX_MESSAGE: usize = 8 * 1024;
 
     #[test]
-    fn a_failure_within_the_limits_is_recorded_as_it_is() {
+    fn failure_within_limits_is_recorded_unchanged() {
         let failure =
             Failure { causes: vec!["refused".to_owned()], ..Failure::new(FailureKind::Error, "charging") };
         assert_eq!(failure.storable(MAX_MESSAGE), failure);
@@ -231,13 +231,13 @@ mod tests {
     impl std::error::Error for Unspeakable {}
 
     #[test]
-    fn error_whose_text_panics_gives_a_failure() {
+    fn error_with_panicking_display_becomes_failure() {
         let failure = Failure::from_chain(FailureKind::Error, &Unspeakable);
         assert_eq!(failure.message, "an error whose text cannot be shown: its `Display` panicked: no words");
     }
 
     #[test]
-    fn what_is_too_long_is_cut_between_characters_and_says_how_much_is_missing() {
+    fn overlong_text_is_cut_between_characters_stating_missing_bytes() {
         let message = "ä".repeat(MAX_MESSAGE);
         let causes = vec![format!("x{message}"); MAX_CAUSES + 2];
         let stored = Failure { causes, ..Failure::new(FailureKind::Error, message) }.storable(MAX_MESSAGE);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_chain_the_outermost_and_the_innermost_causes_are_recorded_however_often_it_is_wrapped() {
+    fn repeatedly_wrapped_failure_keeps_outermost_and_innermost_causes() {
         let mut failure = Failure::new(FailureKind::Error, "0");
         for n in 1..=100 {
             let causes = failure.messages().collect();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_within_a_chain_keeps_its_causes_apart_and_its_place() {
+    fn failure_nested_in_error_chain_keeps_causes_and_location() {
         #[derive(Debug, thiserror::Error)]
         #[error("child")]
         struct Wrapped(#[source] Failure);
@@ -276,13 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_ends_like_a_cut_one_is_cut() {
+    fn text_resembling_truncated_text_is_still_cut() {
         let text = format!("no… ({} bytes more)", "0".repeat(20_000));
         assert!(words(&text).len() < MAX_WORDS + 50);
     }
 
     #[test]
-    fn what_is_stored_is_stored_again_as_it_is() {
+    fn storable_conversion_of_failure_is_idempotent() {
         for message in
             ["x".repeat(20_000), "\0".repeat(MAX_MESSAGE), format!("{}\0ä", "x".repeat(MAX_MESSAGE - 1))]
         {
@@ -294,19 +294,19 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_is_replaced_since_the_database_refuses_it() {
+    fn nul_in_failure_message_is_replaced() {
         assert_eq!(Failure::new(FailureKind::Error, "a\0b").storable(MAX_MESSAGE).message, "a\u{fffd}b");
     }
 
     #[test]
-    fn as_many_causes_as_are_recorded_are_all_recorded() {
+    fn failure_with_maximum_cause_count_keeps_all_causes() {
         let causes = (0..MAX_CAUSES).map(|n| n.to_string()).collect();
         let failure = Failure { causes, ..Failure::new(FailureKind::Error, "no") };
         assert_eq!(failure.storable(MAX_MESSAGE), failure);
     }
 
     #[test]
-    fn of_the_words_of_a_person_four_kibibytes_are_kept() {
+    fn operator_text_is_cut_at_four_kibibytes_and_nul_replaced() {
         let most = "x".repeat(4096);
         assert_eq!(words(&most), most);
         assert_eq!(words(&format!("{most}y")), format!("{most}… (1 bytes more)"));

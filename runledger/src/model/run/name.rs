@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_the_allow_list_pass() {
+    fn only_well_formed_unreserved_job_names_pass() {
         for good in ["charge", "billing.charge-2", "_x", &"a".repeat(48)] {
             assert_eq!(check_job_name(good), Ok(()));
         }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_may_be_any_text_without_control_characters() {
+    fn key_accepts_nonblank_text_without_control_characters_up_to_limit() {
         for good in ["order-1", "Größe 42", &"k".repeat(256)] {
             assert_eq!(check_key("idempotency key", good), Ok(()));
         }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distance_is_levenshteins_and_none_beyond_the_limit() {
+    fn distance_is_levenshtein_and_none_beyond_limit() {
         fn plain(a: &[u8], b: &[u8]) -> usize {
             match (a, b) {
                 ([], rest) | (rest, []) => rest.len(),
@@ -199,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_name_is_offered_only_for_a_slip() {
+    fn nearest_name_is_suggested_only_for_typo() {
         assert_eq!(nearest("chrage", ["charge", "refund"]), Some("charge"));
         assert_eq!(nearest("publish", ["charge", "refund"]), None);
     }
 
     #[test]
-    fn a_near_name_is_offered_by_its_distance_and_the_longer_a_name_the_more_slips_it_may_have() {
+    fn closest_name_is_suggested_within_limit_growing_with_length() {
         assert_eq!(nearest("chargee", ["charged", "charge", "charges"]), Some("charge"));
         for (name, known, is_near) in [
             ("ab", "ac", true),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_shown_without_control_characters_and_not_longer_than_people_read() {
+    fn refused_name_is_shown_escaped_and_shortened() {
         let said = check_name("job", "a\nb").unwrap_err().to_string();
         assert!(said.starts_with("job `a\\nb` has a character that is not allowed; use 1 to 48"), "{said}");
         let said = check_key("node", &"k".repeat(257)).unwrap_err().to_string();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_searched_for_has_no_nul() {
+    fn search_text_allows_newline_and_refuses_nul() {
         assert_eq!(check_text("text", "a\nb"), Ok(()));
         assert!(check_text("text", "a\0b").is_err());
     }

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_a_job_stays_when_it_is_disabled_and_enabled_again() {
+    fn other_overrides_survive_disabling_and_enabling_job() {
         let overrides = JobOverrides::new().max_attempts(7).disabled("the bank\0 is away");
         assert_eq!(overrides.why_disabled(), Some("the bank\u{fffd} is away"));
         let overrides = overrides.enabled();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tuning_does_not_say_is_as_the_job_has_it() {
+    fn retry_policy_keeps_own_value_where_override_is_unset() {
         let own = RetryPolicy { max_attempts: 3, backoff: Backoff::DEFAULT };
         assert_eq!(JobOverrides::new().policy(own), own);
         assert_eq!(JobOverrides::new().max_attempts(7).policy(own), RetryPolicy { max_attempts: 7, ..own });
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tuning_is_within_what_the_database_stores() {
+    fn override_values_are_clamped_to_database_range() {
         let most = Duration::from_millis(i64::MAX.unsigned_abs());
         let (short, long) = (Duration::from_micros(1), Duration::from_micros(2_900));
         assert_eq!(

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn run_that_has_failed_stays_failed_until_no_failure_can_be_stored() {
+    fn refused_failure_is_shortened_then_run_is_blocked_then_requeued() {
         let [first, second, third, fourth, fifth, sixth] = after(Verdict::Fail(own())).try_into().unwrap();
         for (settlement, causes) in [(first, vec!["declined".to_owned()]), (second, Vec::new())] {
             let Verdict::Fail(failure) = settlement.verdict else { panic!("{settlement:?}") };
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn run_whose_output_is_refused_fails() {
+    fn run_with_refused_output_fails() {
         let all = after(Verdict::Complete(Stored::read("1".into())));
         assert_eq!(all.len(), 5);
         assert!(all[..2].iter().all(|one| matches!(one.verdict, Verdict::Fail(_))));
     }
 
     #[test]
-    fn attempt_whose_failure_is_refused_is_retried_as_its_policy_says() {
+    fn attempt_with_refused_failure_still_retries_by_policy() {
         let due = Due::In(Duration::from_secs(7));
         let all = after(Verdict::Requeue { due, cause: Cause::Retried, failure: Some(own()) });
         let texts: Vec<Option<&str>> = all[..3]
@@ -254,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_run_stays_cancelled() {
+    fn refused_cancel_is_repeated_before_run_is_blocked() {
         let all = after(Verdict::Cancel(own()));
         assert!(all[..3].iter().all(|one| matches!(one.verdict, Verdict::Cancel(_))));
         assert!(all[3..5].iter().all(is_block) && is_rest(&all[5]));
     }
 
     #[test]
-    fn run_that_did_not_end_is_blocked_and_keeps_its_attempt() {
+    fn unfinished_run_with_refused_settlement_is_blocked_without_consuming_attempt() {
         let slept = Verdict::Requeue { due: Due::In(Duration::ZERO), cause: Cause::Slept, failure: None };
         for verdict in [slept, Verdict::Block(own()), Verdict::Pause] {
             let all = after(verdict);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn crashed_run_keeps_its_state_and_the_count_of_this_crash() {
+    fn refused_crash_settlement_keeps_state_and_crash_count() {
         let counters = Counters { attempt: 2, crashes: 2 };
         let due = Due::In(Duration::ZERO);
         let returned = Verdict::Requeue { due, cause: Cause::Crashed, failure: Some(own()) };
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn last_settlement_can_be_tried_at_once() {
+    fn settlements_can_skip_to_last_one() {
         let first = Settlement { verdict: Verdict::Cancel(own()), counters: CLAIMED };
         let mut settlements = Settlements::new(first, CLAIMED);
         settlements.take_next().unwrap();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn released_run_is_left_to_maintenance() {
+    fn refused_release_has_no_further_settlement() {
         let verdict =
             Verdict::Requeue { due: Due::In(Duration::ZERO), cause: Cause::Released, failure: None };
         let mut settlements = Settlements::new(Settlement { verdict, counters: CLAIMED }, CLAIMED);

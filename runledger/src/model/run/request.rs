@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_of_a_keyed_run_depends_on_every_part() {
+    fn keyed_run_id_depends_on_every_part() {
         let id = keyed_run_id("", "charge", "1");
         assert_eq!(id, keyed_run_id("", "charge", "1"));
         for other in [
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_field_makes_options_unreadable_unless_its_writer_lets_it_be_ignored() {
+    fn unknown_option_field_is_refused_unless_listed_as_ignorable() {
         let unknown = RequestOptions::read(r#"{"priority":3,"not_before":"noon"}"#).unwrap_err();
         assert_eq!(unknown, Unreadable::unknown("options.not_before"));
         let options = RequestOptions::read(r#"{"priority":3,"label":"a","may_ignore":["label"]}"#).unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_field_of_a_wrong_type_is_named() {
+    fn option_field_of_wrong_type_is_named() {
         for (text, path) in [
             (r#"{"priority":"high"}"#, "options.priority"),
             (r#"{"queue":"q","metadata":3}"#, "options.metadata"),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_known_fields_of_options_are_those_that_are_written() {
+    fn known_option_fields_equal_serialized_fields() {
         let all = RequestOptions {
             queue: Some(String::new()),
             priority: Some(0),
@@ -369,7 +369,7 @@ mod tests {
     type Change = fn(&mut RequestOptions);
 
     #[test]
-    fn the_first_difference_of_two_requests_is_named() {
+    fn first_difference_between_requests_is_named() {
         let active_key = |job: &str, key: &str| Some(ActiveKey { job: job.to_owned(), key: key.to_owned() });
         let request = RequestOptions {
             priority: Some(1),
@@ -414,7 +414,7 @@ mod tests {
 
     /// The ids are pinned: programs of every version derive them.
     #[test]
-    fn the_ids_of_runs_are_derived_alike_by_every_version() {
+    fn derived_run_ids_match_pinned_values() {
         let origin = Uuid::from_u128(7);
         let ids = [
             keyed_run_id("acme", "charge", "order-7"),
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_identifies_a_run_is_named_where_it_was_said() {
+    fn first_identifying_option_given_is_named() {
         assert_eq!(identity_said(None, None, None), None);
         assert_eq!(identity_said(Some(""), None, Some("a")), Some("tenant"));
         assert_eq!(identity_said(None, Some("a"), Some("a")), Some("active_key"));
@@ -444,14 +444,14 @@ mod tests {
     }
 
     #[test]
-    fn a_known_field_of_a_wrong_type_is_not_ignored() {
+    fn ignorable_option_field_of_wrong_type_is_refused() {
         let refused = RequestOptions::read(r#"{"priority":"high","may_ignore":["priority"]}"#).unwrap_err();
         assert_eq!(refused.path, "options.priority");
         assert!(refused.problem.contains("expected i16"), "{refused}");
     }
 
     #[test]
-    fn options_hold_what_was_said_within_what_the_database_can_hold() {
+    fn options_keep_set_values_clamped_to_database_range() {
         let mut options = RequestOptions::default();
         assert_eq!((options.backoff(), options.start_at()), (None, None));
         let instant = SystemTime::UNIX_EPOCH + Duration::from_micros(7);
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_is_the_jobs_own_is_not_said() {
+    fn job_default_deadline_is_omitted_from_explicit_options() {
         let said = RequestOptions { priority: Some(1), deadline_ms: Some(9), ..RequestOptions::default() };
         assert_eq!(*said.said(), said);
         let own = RequestOptions { is_own_deadline: true, ..said };
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_a_deadline_or_an_active_key_needs_more_than_one_statement() {
+    fn run_with_deadline_or_active_key_needs_several_statements() {
         let plain = RequestOptions { priority: Some(1), ..RequestOptions::default() };
         let with_deadline = RequestOptions { deadline_ms: Some(9), ..plain.clone() };
         let active_key = Some(ActiveKey { job: "charge".to_owned(), key: "a".to_owned() });

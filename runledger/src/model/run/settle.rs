@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_retried_until_the_attempts_are_spent() {
+    fn failure_is_retried_until_attempts_are_exhausted() {
         for attempt in 1..=2 {
             let settled = settle(Outcome::Failed(error(), Retry::Policy), counters(attempt, 0), &POLICY, 0.5);
             assert!(matches!(settled.verdict, Verdict::Requeue { cause: Cause::Retried, .. }));
@@ -315,20 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_failure_is_never_retried() {
+    fn terminal_failure_is_never_retried() {
         let settled = settle(Outcome::Failed(error(), Retry::Never), counters(1, 0), &POLICY, 0.5);
         assert_eq!(settled.verdict, Verdict::Fail(error()));
     }
 
     #[test]
-    fn a_failure_that_names_its_delay_gets_it() {
+    fn failure_with_explicit_delay_is_retried_after_that_delay() {
         let delay = Duration::from_secs(77);
         let settled = settle(Outcome::Failed(error(), Retry::After(delay)), counters(1, 0), &POLICY, 0.5);
         assert!(matches!(settled.verdict, Verdict::Requeue { due: Due::In(d), .. } if d == delay));
     }
 
     #[test]
-    fn a_crash_a_suspension_and_a_shutdown_do_not_consume_an_attempt() {
+    fn crash_suspension_release_pause_and_divergence_consume_no_attempt() {
         let outcomes = [
             Outcome::Crashed { progressed: false, blame: Blame::Shared },
             Outcome::Asleep(Timestamp::from_unix_micros(1)),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_kills_its_process_five_times_in_a_row_is_parked() {
+    fn fifth_consecutive_lone_crash_blocks_run_unless_it_progressed() {
         let settled = settle(crashed(Blame::Alone), counters(1, 4), &POLICY, 0.5);
         assert!(matches!(settled.verdict, Verdict::Block(Failure { kind: FailureKind::Crash, .. })));
         let progressed = Outcome::Crashed { progressed: true, blame: Blame::Alone };
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn crash_beside_others_makes_a_suspect_and_never_parks() {
+    fn crash_beside_other_runs_makes_suspect_but_never_blocks() {
         let crashes =
             |before, blame| settle(crashed(blame), counters(1, before), &POLICY, 0.5).counters.crashes;
         assert_eq!([0, 1, 2, 4, i32::MAX].map(|n| crashes(n, Blame::Shared)), [1, 2, 2, 4, i32::MAX]);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_step_excuses_a_crash_unless_another_run_was_on_trial_for_it() {
+    fn recorded_step_excuses_crash_unless_another_run_was_on_trial() {
         let crashes = |before, blame| {
             settle(Outcome::Crashed { progressed: true, blame }, counters(1, before), &POLICY, 0.5)
                 .counters
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn attempt_that_ends_in_order_clears_its_run_of_earlier_crashes() {
+    fn failure_or_sleep_resets_crash_count_and_release_keeps_it() {
         for outcome in
             [Outcome::Failed(error(), Retry::Policy), Outcome::Asleep(Timestamp::from_unix_micros(1))]
         {
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_crash_is_retried_at_once_and_later_ones_ever_later() {
+    fn first_crash_retries_immediately_and_delay_grows_with_count() {
         let blame = |crashes| if crashes < SUSPECT { Blame::Shared } else { Blame::Alone };
         let delay = |crashes| delay_of(crashed(blame(crashes)), crashes);
         assert_eq!([delay(0), delay(1), delay(2)], [0, 1, 2].map(Duration::from_secs));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_waits_after_a_crash_unless_it_waited_for_its_trial_progressed_or_is_not_to_blame() {
+    fn crash_delays_run_unless_it_progressed_waited_or_is_blameless() {
         let at_once = [
             (Outcome::Crashed { progressed: true, blame: Blame::Alone }, 4),
             (crashed(Blame::None), 4),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parked_run_says_how_often_its_process_died_and_that_no_other_run_explains_it() {
+    fn failure_of_blocked_run_states_crash_and_trial_counts() {
         let Verdict::Block(failure) = settle(crashed(Blame::Alone), counters(1, 4), &POLICY, 0.5).verdict
         else {
             unreachable!("it died the fifth time")

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_terminal_where_no_transition_leaves_it() {
+    fn state_is_terminal_when_no_transition_leaves_it() {
         for state in RunState::ALL {
             let is_left = TRANSITIONS.iter().any(|(from, _, _)| *from == state);
             assert_eq!(state.is_terminal(), !is_left, "{state}");
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn every_state_but_the_first_can_be_reached() {
+    fn every_state_except_queued_has_incoming_transition() {
         for state in RunState::ALL.into_iter().filter(|state| *state != Queued) {
             assert!(TRANSITIONS.iter().any(|(_, _, to)| *to == state), "{state} has no way in");
         }
     }
 
     #[test]
-    fn a_state_and_an_event_lead_to_one_state() {
+    fn state_and_event_have_at_most_one_transition() {
         for (i, (from, event, _)) in TRANSITIONS.iter().enumerate() {
             let twin = TRANSITIONS[i + 1..].iter().any(|(f, e, _)| f == from && e == event);
             assert!(!twin, "{from} has two ways on {event:?}");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_survives_the_round_trip_through_its_word() {
+    fn state_round_trips_through_its_name() {
         assert!(RunState::ALL.into_iter().all(|state| RunState::parse(state.as_str()) == Some(state)));
         assert_eq!(RunState::parse("succeeded"), None);
         let quoted =
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_where_the_table_says_and_nowhere_else() {
+    fn next_state_follows_transition_table() {
         assert_eq!(Running.next(Complete), Some(Completed));
         assert_eq!(Running.next(Retry), Some(Queued));
         assert_eq!((Queued.next(Complete), Completed.next(Claim)), (None, None));

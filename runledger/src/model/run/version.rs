@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stored_name_gives_back_its_parts_and_the_first_version_is_bare() {
+    fn stored_job_name_round_trips_with_bare_first_version() {
         for (name, version, stored) in [
             ("checkout", 1, "checkout"),
             ("checkout", 2, "checkout@2"),
@@ -54,14 +54,14 @@ mod tests {
     }
 
     #[test]
-    fn what_no_version_can_be_is_part_of_the_name() {
+    fn invalid_version_suffix_is_part_of_name() {
         for stored in ["checkout@", "checkout@x", "checkout@-1", "checkout@4294967296"] {
             assert_eq!(parts(stored), (stored, FIRST));
         }
     }
 
     #[test]
-    fn other_versions_are_those_of_the_same_job() {
+    fn other_versions_belong_to_same_job() {
         let served = ["checkout@3", "checkout", "checkout@3", "checkouts@9", "refund@2"];
         assert_eq!(others("checkout@2", served.into_iter()), [1, 3]);
         assert_eq!(others("checkout", served.into_iter()), [3]);

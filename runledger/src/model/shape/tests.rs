@@ -282,7 +282,7 @@ fn loose<T: DeserializeOwned + 'static>() -> usize {
 }
 
 #[test]
-fn shapes_of_plain_types_accept_what_the_types_read_and_nothing_else() {
+fn shapes_of_plain_types_accept_exactly_readable_values() {
     assert_eq!(loose::<bool>(), 0);
     assert_eq!(loose::<()>(), 0);
     assert_eq!(loose::<u8>(), 0);
@@ -302,7 +302,7 @@ fn shapes_of_plain_types_accept_what_the_types_read_and_nothing_else() {
 }
 
 #[test]
-fn shapes_accept_whatever_an_unusual_type_reads() {
+fn shapes_of_unusual_types_accept_every_readable_value() {
     loose::<Decision>();
     loose::<Strict>();
     loose::<Open>();
@@ -332,7 +332,7 @@ fn refusal<T: DeserializeOwned + 'static>(value: &Value) -> String {
 }
 
 #[test]
-fn a_refusal_names_the_place_and_what_it_takes() {
+fn refusal_names_place_and_expected_value() {
     assert_eq!(refusal::<bool>(&json!(null)), "`$` takes `true` or `false`");
     assert_eq!(refusal::<u8>(&json!(300)), "`$` takes an integer from 0 to 255");
     assert_eq!(
@@ -354,7 +354,7 @@ fn a_refusal_names_the_place_and_what_it_takes() {
 }
 
 #[test]
-fn misspelt_field_is_not_taken_for_an_alias() {
+fn misspelt_field_is_not_accepted_as_alias() {
     let misspelt = json!({"aproved": true, "by": "ann"});
     assert_eq!(refusal::<Decision>(&misspelt), "`$` takes an object with the field `approved`");
     let with_alias = json!({"approved": true, "by_whom": "ann", "more": 1});
@@ -362,7 +362,7 @@ fn misspelt_field_is_not_taken_for_an_alias() {
 }
 
 #[test]
-fn array_without_the_required_fields_does_not_fit_a_struct() {
+fn array_without_required_fields_does_not_fit_struct() {
     let shape = GateType::of::<Decision>();
     for value in [json!([true, "ann"]), json!([true, "ann", null, []])] {
         assert_eq!(shape.check(&value), Ok(()), "{value}");
@@ -373,7 +373,7 @@ fn array_without_the_required_fields_does_not_fit_a_struct() {
 }
 
 #[test]
-fn either_of_two_fields_fits_a_hand_written_type() {
+fn either_of_two_fields_fits_hand_written_type() {
     let shape = GateType::of::<OneOf>();
     for value in [json!({"a": 1}), json!({"b": 1})] {
         assert_eq!(shape.check(&value), Ok(()), "{value}");
@@ -381,7 +381,7 @@ fn either_of_two_fields_fits_a_hand_written_type() {
 }
 
 #[test]
-fn probe_of_a_broad_struct_stays_within_its_runs() {
+fn probe_of_broad_struct_finds_all_fields_within_limit() {
     let with = |name: &str| {
         let required = (0..30).map(|n| (format!("a{n}"), Value::Null));
         Value::Object(required.chain([(name.to_owned(), Value::Null)]).collect())
@@ -397,7 +397,7 @@ fn type_without_values_is_probed_without_overflow() {
 }
 
 #[test]
-fn short_array_fits_a_tuple_struct_whose_last_items_have_defaults() {
+fn short_array_fits_tuple_struct_with_trailing_defaults() {
     let shape = GateType::of::<WithDefaults>();
     for value in [json!([1]), json!([1, null]), json!([1, 2, 3])] {
         assert_eq!(shape.check(&value), Ok(()), "{value}");
@@ -409,7 +409,7 @@ fn short_array_fits_a_tuple_struct_whose_last_items_have_defaults() {
 }
 
 #[test]
-fn an_example_is_a_value_of_the_type() {
+fn example_and_advice_match_type() {
     assert_eq!(GateType::of::<bool>().example(), Some("true"));
     assert_eq!(GateType::of::<Decision>().example(), Some(r#"{"approved":true,"by":"text"}"#));
     assert_eq!(GateType::of::<Choice>().example(), Some(r#""reject""#));
@@ -420,7 +420,7 @@ fn an_example_is_a_value_of_the_type() {
 }
 
 #[test]
-fn variant_whose_content_no_probe_finds_fits_and_one_of_another_name_does_not() {
+fn unprobeable_variant_content_is_accepted_and_unknown_variant_refused() {
     let shape = GateType::of::<Door>();
     for value in [json!("Shut"), json!({"Open": "open sesame"})] {
         assert_eq!(shape.check(&value), Ok(()), "{value}");
@@ -435,7 +435,7 @@ fn variant_whose_content_no_probe_finds_fits_and_one_of_another_name_does_not() 
 }
 
 #[test]
-fn struct_with_an_enum_is_checked_as_every_other() {
+fn struct_containing_enum_is_checked_like_any_other() {
     assert_eq!(GateType::of::<WithChoice>().check(&json!({"choice": "reject", "days": 1})), Ok(()));
     let other = refusal::<WithChoice>(&json!({"choice": "maybe", "days": 1}));
     assert!(other.starts_with("`$.choice` takes one of"), "{other}");

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_is_refused_once_a_newer_one_of_its_system_was_met() {
+    fn older_timeline_is_refused_after_newer_one_was_met() {
         let address = Address::default();
         for (system, timeline) in [("a", "00000009"), ("a", "0000000A"), ("b", "00000001"), ("a", "0000000A")]
         {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_served_elsewhere_takes_nobodys_place() {
+    fn copy_at_another_address_replaces_no_server() {
         let (production, copy) = (at(1), at(2));
         let era = ServerEpoch::begin(&production);
         assert_eq!(meet(&Address::of(&production), "a", "00000001"), Ok(()));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_before_a_promotion_are_given_up_and_later_ones_kept() {
+    fn promotion_ends_earlier_sessions_and_keeps_later_ones() {
         let address = Address::of(&at(3));
         let life = ServerEpoch::begin(&at(3));
         for (system, timeline) in [("a", "00000001"), ("b", "00000007"), ("a", "00000001")] {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_server_that_cannot_tell_its_timeline_is_trusted_without() {
+    fn only_server_unable_to_report_timeline_is_trusted_without_it() {
         for code in ["42501", "42883", "0A000"] {
             assert!(is_kept_secret(code), "{code}");
         }

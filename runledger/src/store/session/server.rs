@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_to_name_the_folder_of_a_socket_are_one_server() {
+    fn host_path_and_socket_option_give_same_server_key() {
         let options = || PgConnectOptions::new_without_pgpass().host("localhost").port(5433);
         assert_eq!(server_key(&options()), "localhost:5433");
         let (by_host, by_socket) = (options().host("/run/pg"), options().socket("/run/pg"));

@@ -239,7 +239,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn caller_that_nobody_polls_delays_others_for_a_bounded_time() {
+    async fn unpolled_caller_delays_others_only_for_bounded_time() {
         let (_listener, options) = silent().await;
         let mut first = Box::pin(shared_answer(&options, LONGEST));
         assert!((&mut first).now_or_never().is_none());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_of_one_that_is_dropped_ask_anew_and_share_the_answer() {
+    async fn callers_waiting_on_dropped_caller_share_new_answer() {
         let (listener, options) = silent().await;
         let mut first = Box::pin(shared_answer(&options, MINUTE));
         assert!((&mut first).now_or_never().is_none());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_has_the_text_and_the_class_of_its_original() {
+    fn error_copy_keeps_text_and_class_of_original() {
         let told = Told { code: Some("53300".to_owned()), message: "too many clients".to_owned() };
         let originals = [
             sqlx::Error::Database(Box::new(told)),

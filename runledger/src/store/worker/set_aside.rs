@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn run_is_left_out_until_its_pause_ends_and_never_for_longer_than_half_a_minute() {
+    fn run_is_excluded_during_pause_capped_at_thirty_seconds() {
         let (mut aside, run_id) = (SetAside::default(), Uuid::from_u128(1));
         aside.add(run_id, Duration::from_secs(3600));
         assert_eq!(aside.runs(), [run_id]);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_failed_before_are_searched_after_the_others_and_not_during_their_pause() {
+    fn failed_runs_are_searched_last_and_not_during_their_pause() {
         let (mut aside, paused, ready) = (SetAside::default(), Uuid::from_u128(1), Uuid::from_u128(2));
         assert!(!aside.search().retries());
         aside.add(paused, Duration::ZERO);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn run_whose_try_ends_the_session_is_set_aside() {
+    fn run_that_breaks_session_is_set_aside() {
         let (mut aside, run_id) = (SetAside::default(), Uuid::from_u128(1));
         aside.add_unless_alive(run_id, &sqlx::Error::WorkerCrashed);
         assert_eq!(aside.runs(), [run_id]);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn further_failure_doubles_the_pause_and_a_late_one_does_not() {
+    fn repeated_failure_doubles_pause_and_late_one_resets_it() {
         let (mut aside, run_id) = (SetAside::default(), Uuid::from_u128(1));
         aside.add(run_id, Duration::ZERO);
         aside.add(run_id, Duration::ZERO);

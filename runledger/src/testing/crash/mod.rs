@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seed_that_is_no_number_is_refused_with_its_value() {
+    fn non_numeric_seed_is_refused_with_its_value() {
         assert_eq!(seed_of("7".to_owned()).unwrap(), 7);
         let refused = seed_of("0x10".to_owned()).unwrap_err().to_string();
         assert!(refused.starts_with("`RUNLEDGER_CRASH_SEED` is `0x10`, and a seed is a number"), "{refused}");

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_dearer_a_look_the_rarer_it_is_and_one_that_is_owed_comes_sooner() {
+    async fn scan_pause_grows_with_duration_and_shrinks_when_requested() {
         assert!(Scanner::default().may_begin(), "the first");
         let cases = [
             (1, 20, 20),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn claims_wait_for_looks_until_two_in_a_row_were_slow() {
+    async fn scanner_is_slow_only_after_two_consecutive_slow_scans() {
         let mut scanner = Scanner::default();
         let (slow, quick) = (PROMPT * 2, PROMPT);
         for (took, are_slow) in
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_failed_is_owed_again_and_follows_soon() {
+    async fn failed_scan_is_requested_again_soon() {
         let mut scanner = Scanner::default();
         look(&mut scanner, Duration::from_millis(1), true).await;
         assert_eq!(scanner.requested_at(), Some(Instant::now() + AFTER_ERROR));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_until_somebody_comes_for_what_a_look_saw_is_not_its_own() {
+    async fn wait_for_scan_result_does_not_count_as_scan_duration() {
         let mut scanner = Scanner::default();
         let began = Instant::now();
         scanner.beside.spawn(async move { Ok((began, PROMPT, Ok(seen()))) });

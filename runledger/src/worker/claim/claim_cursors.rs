@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_worker_meets_nothing_of_what_died_before_it_and_a_look_leads_it_back_to_what_lives() {
+    async fn new_cursor_skips_older_entries_until_scan_moves_it_back() {
         let mut state = state();
         assert_eq!(state.positions[&lane("charge")], Position::at(at(999)));
         assert!(state.apply_scan(seen(1_001, &[("charge", 500), ("mail", 600)])));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lane_that_a_look_finds_empty_is_not_searched_again_and_never_moves_back() {
+    async fn scan_moves_cursor_of_empty_lane_forward_and_never_back() {
         let mut state = state();
         assert!(!state.apply_scan(seen(2_000, &[])));
         assert_eq!(state.positions[&lane("charge")], Position::at(at(1_999)));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_behind_the_position_is_met_again() {
+    async fn scan_moves_cursor_back_to_run_behind_it() {
         let mut state = state();
         state.positions.insert(lane("charge"), claimed_at(2_050));
         assert!(state.apply_scan(seen(2_051, &[("charge", 1_500)])));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_run_of_the_future_is_expected_and_does_not_hide_those_of_now() {
+    async fn future_run_schedules_wake_up_without_hiding_due_runs() {
         let mut state = state();
         assert!(!state.apply_scan(seen(2_000, &[("charge", 2_010), ("mail", 2_020)])));
         for job in ["charge", "mail"] {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_look_forgets_no_instant_and_counts_from_its_beginning() {
+    async fn slow_scan_keeps_earliest_wake_up_counted_from_its_start() {
         let mut state = state();
         state.schedule_wake(Instant::now() + Duration::from_secs(30));
         let slow = seen(2_000, &[("charge", 2_010)]);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_too_many_lanes_the_empty_ones_are_forgotten_but_not_the_workers_own() {
+    async fn excess_empty_lanes_are_forgotten_except_workers_own() {
         let mut state = state();
         for n in 0..=MAX_LANES {
             state.positions.insert(lane(&format!("job-{n}")), claimed_at(1_500));

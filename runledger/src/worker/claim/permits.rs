@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_in_the_middle_of_a_pass_is_given_a_whole_one() {
+    fn request_during_pass_requires_another_full_pass() {
         let mut permits = Permits::default();
         assert!(!permits.are_due());
         permits.request();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_below_a_backlog_of_others_waits_and_is_looked_at_again() {
+    fn lane_below_backlog_priority_waits_and_is_scanned_again() {
         let mut permits = Permits::default();
         permits.request();
         let (ours, _) = permits.apply_scan(vec![first("a", 5), first("b", 0)], Some(3));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn looks_in_vain_take_a_share_of_the_time_and_a_larger_one_where_a_permit_has_become_free() {
+    async fn fruitless_scans_get_limited_time_share_larger_after_freed_permit() {
         let mut permits = Permits::default();
         permits.request();
         let began = Instant::now();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_serve_is_told_to_them_only_behind_a_permit_that_became_free_here() {
+    fn other_workers_are_notified_only_after_permit_freed_here() {
         let of_others = || ResourceFirst { is_served: false, ..first("a", 0) };
         let busy = || ResourceFirst { has_permit: false, ..of_others() };
         let mut permits = Permits::default();

@@ -198,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn run_that_was_excused_waits_longer_for_others_to_end() {
+    fn wait_for_other_runs_doubles_from_fifth_crash_to_cap() {
         assert_eq!([2, 4, 5, 6, 9, i32::MAX].map(|n| company(n).as_secs()), [10, 10, 20, 40, 300, 300]);
     }
 
     #[test]
-    fn trial_is_twice_as_long_as_the_longest_attempt_within_a_limit_that_doubles() {
+    fn trial_lasts_twice_longest_attempt_within_doubling_limit() {
         assert_eq!([seconds(2, 0), seconds(2, 3), seconds(2, 600)], [1, 6, 10]);
         assert_eq!([3, 4, 8].map(|n| seconds(n, 600)), [20, 40, 640]);
         assert_eq!([9, u32::MAX].map(|n| seconds(n, 600)), [1200, 1200]);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_runs_rest_three_times_as_long_as_the_last_slow_try_and_at_most_90_s() {
+    async fn failed_slow_retry_pauses_slow_runs_threefold_up_to_cap() {
         for (took, rest) in [(2, 6), (10, 30), (60, 90)] {
             let mut aside = DeferredWrites::default();
             (1..=500).for_each(|run| set(&mut aside, run, 2));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn quick_run_does_not_rest_for_a_slow_one() {
+    async fn quick_run_does_not_wait_for_slow_one() {
         let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 28);
         set(&mut aside, 2, 0);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn run_that_waited_for_a_lock_does_not_rest_for_a_slow_one() {
+    async fn run_after_lock_wait_is_not_delayed_by_slow_one() {
         let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 28);
         aside.set(entry(2), WAIT_OF_A_BATCH + Duration::from_millis(500));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn success_of_a_slow_run_makes_all_others_due() {
+    async fn success_of_slow_run_makes_all_others_due() {
         let mut aside = DeferredWrites::default();
         (1..=3).for_each(|run| set(&mut aside, run, 28));
         attempt(&mut aside, None).await;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn success_of_a_quick_run_makes_the_quick_ones_due_and_no_slow_one() {
+    async fn success_of_quick_run_makes_only_quick_runs_due() {
         let mut aside = DeferredWrites::default();
         set(&mut aside, 99, 28);
         (1..=50).for_each(|run| set(&mut aside, run, 0));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_meanwhile_do_not_prolong_a_rest() {
+    async fn failure_during_pause_does_not_prolong_it() {
         let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 28);
         tokio::time::advance(Duration::from_secs(60)).await;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn run_that_has_not_failed_alone_is_tried_at_once() {
+    async fn run_that_never_failed_alone_is_retried_immediately() {
         let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 28);
         aside.set_untried(entry(2));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn entries_left_over_after_a_success_keep_their_run_set_aside() {
+    async fn run_with_remaining_entries_after_success_stays_deferred() {
         let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 0);
         aside.append(entry(1));

@@ -453,7 +453,7 @@ mod tests {
     use crate::store::session::failover::ServerEpoch;
 
     #[test]
-    fn statement_takes_as_many_items_as_fit_and_at_least_one() {
+    fn statement_takes_items_within_size_limit_but_at_least_one() {
         assert_eq!(n_that_fit([].into_iter()), None);
         assert_eq!(n_that_fit([MAX_BYTES + 1, 0].into_iter()), Some(1));
         assert_eq!(n_that_fit([1, MAX_BYTES - 1, 1].into_iter()), Some(2));
@@ -462,7 +462,7 @@ mod tests {
 
     /// The promoted server has the lease, but may lack a record that this one depends on.
     #[tokio::test(start_paused = true)]
-    async fn what_was_in_hand_when_a_promoted_server_took_over_is_written_nowhere() {
+    async fn write_pending_at_server_promotion_is_dropped_as_lease_lost() {
         let db = Db::nowhere().within(Arc::new(ServerEpoch::over()));
         let mut writer = Writer {
             session: Session::to(db, Duration::from_secs(1)),

@@ -81,14 +81,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hook_that_hangs_is_left_after_its_time() {
+    async fn hanging_hook_is_abandoned_after_time_limit() {
         let began = tokio::time::Instant::now();
         FailureHook::new(|_| std::future::pending()).tell(failed()).await;
         assert_eq!(began.elapsed(), LONGEST);
     }
 
     #[tokio::test]
-    async fn a_hook_that_panics_is_survived_wherever_it_does() {
+    async fn panicking_hook_is_survived_before_and_in_its_future() {
         FailureHook::new(|_| -> std::future::Ready<()> { panic!("before its future") }).tell(failed()).await;
         FailureHook::new(|_| async { panic!("in its future") }).tell(failed()).await;
     }

@@ -231,7 +231,7 @@ mod tests {
     const BEAT: (Duration, Duration) = (TIMINGS.heartbeat, TIMINGS.heartbeat);
 
     #[tokio::test(start_paused = true)]
-    async fn the_silence_of_others_proves_nothing_while_nothing_is_heard_of_the_server() {
+    async fn silent_worker_is_not_declared_dead_without_recent_heartbeat_replies() {
         let silent = silence(TIMINGS.lease + TIMINGS.heartbeat);
         assert!(!FailureDetector::default().is_dead(&silent, &TIMINGS));
         let detector = heard([BEAT, BEAT]).await;
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_held_up_our_own_heartbeat_is_no_silence_of_others() {
+    async fn delay_of_own_heartbeat_is_subtracted_from_silence_of_others() {
         let held_up = 2 * TIMINGS.lease;
         let detector = heard([BEAT, (held_up, held_up), BEAT]).await;
         let of_the_living = silence(held_up + TIMINGS.heartbeat);
@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_heartbeat_that_is_not_acknowledged_is_none_that_was_held_up() {
+    async fn unacknowledged_heartbeat_does_not_count_as_delayed() {
         let unacknowledged = (2 * TIMINGS.suspect, TIMINGS.heartbeat);
         let detector = heard(std::iter::repeat_n(unacknowledged, 9)).await;
         assert!(detector.is_dead(&silence(TIMINGS.lease + TIMINGS.heartbeat), &TIMINGS));
     }
 
     #[test]
-    fn nets_that_take_long_are_further_apart_and_those_that_fail_are_not() {
+    fn slow_sweeps_run_further_apart_and_failed_ones_do_not() {
         let until = |millis: u64| until_next_net(Some(Duration::from_millis(millis)), Duration::from_secs(4));
         let seconds = [0, 100, 1_000, 9_000, 60_000].map(|millis| until(millis).as_secs());
         assert_eq!(seconds, [4, 4, 20, 30, 120]);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn each_burial_has_its_own_look_at_lost_wake_ups() {
+    fn each_dead_worker_gets_its_own_planned_sweep() {
         let began = Instant::now();
         let mut nets = PlannedNets::default();
         for seconds in [5, 6, 10] {

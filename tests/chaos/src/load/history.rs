@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_ends_otherwise_than_it_can_is_found_unless_a_server_has_lost_what_it_did() {
+    fn impossible_outcome_is_found_unless_server_lost_it() {
         let run_id = Uuid::now_v7();
         let end = Written {
             run_id,
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn revoked_link_that_decides_is_found_unless_revocation_was_lost() {
+    fn decision_by_revoked_link_is_found_unless_revocation_was_lost() {
         let link = |decided| Revoked { run_id: Uuid::now_v7(), from_us: 1, until_us: 2, decided };
         let revoked = vec![link(true), link(false)];
         let run_id = revoked[0].run_id;

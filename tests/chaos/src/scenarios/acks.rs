@@ -234,7 +234,7 @@ async fn change_shift(scene: &mut Scene, at: usize, way: Way, stopped: &mut Opti
 }
 
 #[test]
-fn a_statement_is_known_by_what_does_not_change() {
+fn statement_name_omits_variable_parts() {
     assert_eq!(name("-- claim: takes runs"), "-- claim:");
     assert_eq!(name("begin; set local runledger.body = 'ab12'"), "begin");
     assert_eq!(name("COMMIT"), "COMMIT");

@@ -42,7 +42,7 @@ pub fn find(name: &str) -> Option<Scenario> {
 }
 
 #[test]
-fn every_scenario_has_a_name_of_its_own() {
+fn scenario_names_are_unique() {
     let mut names: Vec<&str> = all().iter().map(|scenario| scenario.name).collect();
     let n_scenarios = names.len();
     names.sort_unstable();

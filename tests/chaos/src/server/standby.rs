@@ -201,7 +201,7 @@ mod tests {
     use crate::server::Settings;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn verify_reads_the_runs_of_a_standby() -> Result<()> {
+    async fn verify_reads_runs_from_standby() -> Result<()> {
         let server = Cluster::start_new(Settings::new()?).await?;
         server.create_database("fleet").await?;
         check_canary().enqueue(&Db::connect(&server.url("fleet")).await?).await?;

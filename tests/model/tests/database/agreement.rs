@@ -43,7 +43,7 @@ async fn carry_out(statements: Statements) -> (BTreeSet<String>, usize) {
 
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn the_store_does_what_the_model_says() {
+async fn store_agrees_with_model() {
     let (seen, n_ended) = carry_out(Statements::real()).await;
     for needed in [
         "Adopt",
@@ -68,7 +68,7 @@ async fn the_store_does_what_the_model_says() {
 /// Shows that the traces detect a defect.
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_store_with_a_defect_does_not() {
+async fn defective_store_disagrees_with_model() {
     for edit in [
         Edit {
             statement: "checkpoint_fresh",

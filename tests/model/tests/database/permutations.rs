@@ -48,7 +48,7 @@ fn expect(holds: bool, otherwise: &str, end: &End) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn two_claims_give_two_runs() {
+async fn concurrent_claims_get_different_runs() {
     let pair = Pair {
         name: "claim/claim",
         start: Start::Queued(2),
@@ -66,7 +66,7 @@ async fn two_claims_give_two_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn two_claims_of_one_run_give_it_once() {
+async fn concurrent_claims_of_one_run_succeed_once() {
     let pair = Pair {
         name: "claim/claim of one run",
         start: Start::Queued(1),
@@ -99,7 +99,7 @@ const BLIND: Wrong = Wrong::Text(Edit {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn of_two_claims_of_runs_that_need_one_permit_one_gets_it_and_the_other_run_stays_queued() {
+async fn concurrent_claims_for_one_permit_lease_one_run() {
     let pair = Pair {
         name: "claim/claim with a permit",
         start: Start::Wanting { is_taken: false },
@@ -115,7 +115,7 @@ async fn of_two_claims_of_runs_that_need_one_permit_one_gets_it_and_the_other_ru
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_permit_is_given_to_one_run_once_the_lease_that_it_was_taken_for_is_gone() {
+async fn permit_released_with_its_lease_is_granted_at_most_once() {
     let pair = Pair {
         name: "end/claim/claim with a permit",
         start: Start::Wanting { is_taken: true },
@@ -140,7 +140,7 @@ async fn a_permit_is_given_to_one_run_once_the_lease_that_it_was_taken_for_is_go
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_late_release_takes_no_run_from_the_worker_that_has_claimed_it_since() {
+async fn stale_release_does_not_requeue_reclaimed_run() {
     let pair = Pair {
         name: "release/reclaim/claim",
         start: Start::Orphaned,
@@ -173,7 +173,7 @@ fn is_recorded_in_time(end: &End) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_step_is_recorded_before_the_run_is_given_back_or_never() {
+async fn step_is_recorded_before_reclaim_or_never() {
     let pair = Pair {
         name: "checkpoint/reclaim/claim",
         start: Start::Orphaned,
@@ -186,7 +186,7 @@ async fn a_step_is_recorded_before_the_run_is_given_back_or_never() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_step_whose_reply_was_lost_is_recorded_before_the_run_is_given_back_or_never() {
+async fn resent_step_is_recorded_before_reclaim_or_never() {
     let pair = Pair {
         name: "repetition/reclaim/claim",
         start: Start::Orphaned,
@@ -199,7 +199,7 @@ async fn a_step_whose_reply_was_lost_is_recorded_before_the_run_is_given_back_or
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_is_completed_before_it_is_given_back_or_not_by_this_attempt() {
+async fn attempt_completes_run_before_reclaim_or_never() {
     let pair = Pair {
         name: "complete/reclaim/claim",
         start: Start::Orphaned,
@@ -218,7 +218,7 @@ const CANCEL: &[Step] = &[LockRun(0), CancelAsk, CancelTake, Commit];
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_completes_while_it_is_cancelled_is_completed() {
+async fn run_completing_during_cancel_is_completed() {
     let pair = Pair {
         name: "cancel/complete",
         start: Start::Held,
@@ -246,7 +246,7 @@ fn is_cancelled_or_told(end: &End) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_is_claimed_while_it_is_cancelled_is_cancelled() {
+async fn cancel_is_not_lost_to_concurrent_claim() {
     let pair = Pair {
         name: "cancel/claim",
         start: Start::Queued(1),
@@ -258,7 +258,7 @@ async fn a_run_that_is_claimed_while_it_is_cancelled_is_cancelled() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_goes_back_to_its_queue_while_it_is_cancelled_is_cancelled() {
+async fn cancel_is_not_lost_to_concurrent_requeue() {
     let pair = Pair {
         name: "cancel/retry",
         start: Start::Held,
@@ -278,7 +278,7 @@ fn is_paused_or_told(end: &End) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_is_claimed_while_it_is_paused_is_paused() {
+async fn pause_is_not_lost_to_concurrent_claim() {
     let pair = Pair {
         name: "pause/claim",
         start: Start::Queued(1),
@@ -296,7 +296,7 @@ async fn a_run_that_is_claimed_while_it_is_paused_is_paused() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_suspends_itself_while_it_is_paused_is_paused() {
+async fn pause_is_not_lost_to_concurrent_suspension() {
     let pair = Pair {
         name: "pause/suspend",
         start: Start::Family(1),
@@ -313,7 +313,7 @@ async fn a_run_that_suspends_itself_while_it_is_paused_is_paused() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_completes_while_it_is_paused_is_completed() {
+async fn run_completing_during_pause_is_completed() {
     let pair = Pair {
         name: "pause/complete",
         start: Start::Held,
@@ -334,7 +334,7 @@ async fn a_run_that_completes_while_it_is_paused_is_completed() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_is_resumed_while_its_worker_pauses_it_goes_on() {
+async fn resume_is_not_lost_to_concurrent_pause() {
     let pair = Pair {
         name: "resume/pause",
         start: Start::Pausing,
@@ -359,7 +359,7 @@ async fn a_run_that_is_resumed_while_its_worker_pauses_it_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_suspends_itself_while_it_is_cancelled_is_cancelled() {
+async fn cancel_is_not_lost_to_concurrent_suspension() {
     let pair = Pair {
         name: "cancel/suspend",
         start: Start::Family(1),
@@ -375,7 +375,7 @@ async fn a_run_that_suspends_itself_while_it_is_cancelled_is_cancelled() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn two_submissions_with_one_key_make_one_run_and_both_are_told_of_it() {
+async fn concurrent_enqueues_with_one_key_create_and_return_one_run() {
     let pair = Pair {
         name: "enqueue/enqueue with one key",
         start: Start::Nothing,
@@ -393,7 +393,7 @@ async fn two_submissions_with_one_key_make_one_run_and_both_are_told_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn of_two_runs_that_ask_for_one_active_key_one_is_there() {
+async fn concurrent_enqueues_with_one_active_key_create_one_run() {
     let pair = Pair {
         name: "active key/active key",
         start: Start::Nothing,
@@ -413,7 +413,7 @@ async fn of_two_runs_that_ask_for_one_active_key_one_is_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn two_signals_that_are_sent_at_once_are_both_kept() {
+async fn concurrent_signals_are_both_stored() {
     let pair = Pair {
         name: "signal/signal",
         start: Start::Held,
@@ -425,7 +425,7 @@ async fn two_signals_that_are_sent_at_once_are_both_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_signal_is_taken_by_the_attempt_that_holds_the_run_or_by_none() {
+async fn signal_is_consumed_by_leasing_attempt_or_by_none() {
     let pair = Pair {
         name: "take/reclaim/claim",
         start: Start::Orphaned,
@@ -456,7 +456,7 @@ async fn a_signal_is_taken_by_the_attempt_that_holds_the_run_or_by_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_step_that_is_recorded_while_its_run_begins_anew_is_forgotten_or_not_recorded() {
+async fn step_recorded_during_continue_as_new_is_dropped_or_refused() {
     let pair = Pair {
         name: "checkpoint/continue",
         start: Start::Held,
@@ -472,7 +472,7 @@ async fn a_step_that_is_recorded_while_its_run_begins_anew_is_forgotten_or_not_r
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_step_that_is_recorded_while_its_run_is_cancelled_is_undone_or_not_recorded() {
+async fn step_recorded_during_cancel_is_compensated_or_refused() {
     let pair = Pair {
         name: "checkpoint to undo/cancel",
         start: Start::Held,
@@ -498,7 +498,7 @@ fn is_of_one_version(end: &End) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_is_claimed_while_it_is_moved_to_another_version_is_of_the_one_that_was_claimed() {
+async fn run_claimed_during_version_move_stays_on_its_version() {
     let pair = Pair {
         name: "pin/claim",
         start: Start::Queued(1),
@@ -519,7 +519,7 @@ async fn a_run_that_is_claimed_while_it_is_moved_to_another_version_is_of_the_on
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_wakes_while_it_is_moved_to_another_version_is_queued_for_that() {
+async fn run_woken_during_version_move_is_queued_for_its_version() {
     let pair = Pair {
         name: "pin/wake",
         start: Start::Overdue,
@@ -536,7 +536,7 @@ async fn a_run_that_wakes_while_it_is_moved_to_another_version_is_queued_for_tha
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_whose_child_ends_while_it_is_moved_to_another_version_is_queued_for_that() {
+async fn parent_woken_during_version_move_is_queued_for_its_version() {
     let pair = Pair {
         name: "pin/child ends",
         start: Start::Waiting(1),

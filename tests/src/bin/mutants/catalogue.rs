@@ -18,7 +18,7 @@ pub const MUTANTS: &[Mutant] = &[
                 new: "where run_id = item.run_id",
             },
         ],
-        tests: &["zombies::a_step_of_a_worker_that_slept_through_its_lease_is_not_recorded"],
+        tests: &["zombies::stale_worker_cannot_record_step"],
     },
     Mutant {
         name: "unfenced-settle",
@@ -34,7 +34,7 @@ pub const MUTANTS: &[Mutant] = &[
                 new: "where run_id = item.run_id offset 0",
             },
         ],
-        tests: &["zombies::a_run_of_a_worker_that_slept_through_its_lease_is_not_ended_by_it"],
+        tests: &["zombies::stale_worker_cannot_complete_reclaimed_run"],
     },
     Mutant {
         // Every statement compares the claim number instead of the random token.
@@ -62,8 +62,8 @@ pub const MUTANTS: &[Mutant] = &[
             },
         ],
         tests: &[
-            "failovers::a_step_of_a_forgotten_claim_is_not_recorded_though_the_next_claim_has_its_number",
-            "failovers::a_run_is_not_ended_by_a_forgotten_claim_though_the_next_claim_has_its_number",
+            "failovers::lost_claim_cannot_record_step_despite_equal_claim_number",
+            "failovers::lost_claim_cannot_complete_run_despite_equal_claim_number",
         ],
     },
     Mutant {
@@ -73,7 +73,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "unknown.retain(|lease| !self.in_flight.knows(lease.fence()));",
             new: "unknown.clear();",
         }],
-        tests: &["lost_messages::a_run_whose_claim_was_never_answered_is_claimed_again"],
+        tests: &["lost_messages::run_with_lost_claim_reply_is_claimed_again"],
     },
     Mutant {
         name: "no-rollback-hook",
@@ -82,7 +82,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "let reset = with_timeout(STATEMENT_LIMIT, sessions.reset(connection)).await;",
             new: "let reset: std::result::Result<(), sqlx::Error> = { let _ = (&sessions, connection); Ok(()) };",
         }],
-        tests: &["enqueue::an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_pool"],
+        tests: &["enqueue::acknowledged_enqueue_survives_dropped_transactions_of_same_pool"],
     },
     Mutant {
         name: "free-lock-is-death",
@@ -98,7 +98,7 @@ pub const MUTANTS: &[Mutant] = &[
                 new: "let suspect_after = 0.0;",
             },
         ],
-        tests: &["lost_messages::a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beats"],
+        tests: &["lost_messages::worker_without_lock_session_keeps_runs_while_heartbeats_continue"],
     },
     Mutant {
         name: "no-orphan-sweep",
@@ -107,7 +107,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "worker::orphaned(connection, BATCH, search.left_out())",
             new: "worker::orphaned(connection, 0, search.left_out())",
         }],
-        tests: &["crashes::the_runs_of_a_killed_worker_go_on_elsewhere"],
+        tests: &["crashes::run_of_killed_worker_resumes_on_another_process"],
     },
     Mutant {
         name: "crash-costs-an-attempt",
@@ -116,7 +116,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "Outcome::Crashed { progressed, blame } => after_crash(progressed, blame, unspent, unit_random),",
             new: "Outcome::Crashed { progressed, blame } => after_crash(progressed, blame, counters, unit_random),",
         }],
-        tests: &["crashes::a_crash_costs_no_attempt"],
+        tests: &["crashes::crash_consumes_no_attempt"],
     },
     Mutant {
         name: "replay-ignores-order",
@@ -125,7 +125,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "if progress.replay.may_deliver(ordinal) {",
             new: "if true || progress.replay.may_deliver(ordinal) {",
         }],
-        tests: &["versions::a_replay_sees_the_winner_of_a_race_that_the_first_execution_saw"],
+        tests: &["versions::replay_sees_same_race_winner_as_first_execution"],
     },
     Mutant {
         name: "own-record-is-conflict",
@@ -141,7 +141,7 @@ pub const MUTANTS: &[Mutant] = &[
                 new: "end as restless\nfrom held\nwhere (run_id, key) in (select run_id, key from recorded)",
             },
         ],
-        tests: &["lost_messages::a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim"],
+        tests: &["lost_messages::step_with_lost_acknowledgement_continues_under_same_claim"],
     },
     Mutant {
         name: "record-again-as-fresh",
@@ -150,9 +150,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "if is_repeated {",
             new: "if false && is_repeated {",
         }],
-        tests: &[
-            "lost_messages::a_step_whose_record_was_not_acknowledged_the_second_time_either_is_recorded_once",
-        ],
+        tests: &["lost_messages::step_with_two_lost_acknowledgements_is_recorded_once"],
     },
     Mutant {
         name: "enqueue-again-as-fresh",
@@ -161,7 +159,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "Delivery::Unknown => submit_on_pool(db.pool(), batch, true, false).await",
             new: "Delivery::Unknown => submit_on_pool(db.pool(), batch, true, true).await",
         }],
-        tests: &["enqueue::an_enqueue_whose_reply_is_lost_gives_the_run_that_it_has_made"],
+        tests: &["enqueue::enqueue_with_lost_reply_returns_created_run"],
     },
     Mutant {
         name: "child-started-once-only",
@@ -170,7 +168,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "    on conflict (run_id) do nothing\n",
             new: "",
         }],
-        tests: &["lost_messages::a_child_whose_start_was_never_acknowledged_is_started_once"],
+        tests: &["lost_messages::child_with_lost_start_acknowledgement_starts_once"],
     },
     Mutant {
         name: "no-guard",
@@ -179,7 +177,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "while !self.is_recent(&acknowledged.borrow_and_update()) {",
             new: "while false && !self.is_recent(&acknowledged.borrow_and_update()) {",
         }],
-        tests: &["zombies::a_worker_that_slept_through_its_lease_begins_no_body_before_it_knows"],
+        tests: &["zombies::stale_worker_starts_no_body_before_noticing_lost_lease"],
     },
     Mutant {
         name: "enqueue-wakes-nobody",
@@ -188,7 +186,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "where state = 'active' and sleeping\n",
             new: "where state = 'active' and sleeping and false\n",
         }],
-        tests: &["enqueue::an_enqueue_wakes_one_sleeping_worker_a_run_and_one_more_of_those_that_serve_it"],
+        tests: &["enqueue::enqueue_wakes_one_sleeping_serving_worker_per_run_plus_one"],
     },
     Mutant {
         name: "no-wake-of-parents",
@@ -197,7 +195,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "            waiting.wait_any operator(pg_catalog.&&) $1::uuid[]\n",
             new: "            waiting.wait_any operator(pg_catalog.&&) $1::uuid[] and false\n",
         }],
-        tests: &["crashes::a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed"],
+        tests: &["crashes::child_completion_wakes_waiting_parent_although_worker_was_killed"],
     },
     Mutant {
         name: "node-is-fed-again-in-each-slice",
@@ -206,9 +204,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "run.node is not null and continuation.input is null then",
             new: "run.node is not null then",
         }],
-        tests: &[
-            "workflows::continuing::node_that_other_nodes_feed_continues_with_the_arguments_that_it_says",
-        ],
+        tests: &["workflows::continuing::dependent_node_continues_as_new_with_arguments_it_passes"],
     },
     Mutant {
         name: "node-is-queued-for-the-version-of-before",
@@ -217,9 +213,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "language sql volatile",
             new: "language sql stable",
         }],
-        tests: &[
-            "workflows::versions::node_that_is_moved_while_what_it_needs_ends_is_queued_for_its_new_version",
-        ],
+        tests: &["workflows::versions::node_pinned_while_dependency_completes_is_queued_in_new_version"],
     },
     Mutant {
         name: "woken-by-any-child",
@@ -228,7 +222,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "                and not exists (\n                    select\n                    from pg_catalog.unnest(waiting.wait_all)",
             new: "                or not exists (\n                    select\n                    from pg_catalog.unnest(waiting.wait_all)",
         }],
-        tests: &["families::a_parent_is_woken_once_when_its_last_child_ends_though_workers_are_killed"],
+        tests: &["families::last_child_completion_wakes_parent_once_although_workers_are_killed"],
     },
     Mutant {
         name: "node-starts-early",
@@ -237,7 +231,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "    select run_id from counted where remaining = 0\n",
             new: "    select run_id from counted where remaining >= 0\n",
         }],
-        tests: &["families::a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_killed"],
+        tests: &["families::node_starts_after_last_dependency_although_workers_are_killed"],
     },
     Mutant {
         name: "weight-is-lost",
@@ -246,7 +240,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "weight = graph_counter.weight + gain.weight",
             new: "weight = graph_counter.weight",
         }],
-        tests: &["families::a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_killed"],
+        tests: &["families::node_starts_after_last_dependency_although_workers_are_killed"],
     },
     Mutant {
         name: "recorded-runs-again",
@@ -255,7 +249,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "Some(recorded) if claim.recorded => recorded,",
             new: "Some(recorded) if false && claim.recorded => recorded,",
         }],
-        tests: &["crashes::the_runs_of_a_killed_worker_go_on_elsewhere"],
+        tests: &["crashes::run_of_killed_worker_resumes_on_another_process"],
     },
     Mutant {
         name: "signal-taken-and-left",
@@ -264,7 +258,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "    set taken_by = held.key, taken_in = held.slice\n",
             new: "    set taken_by = taken_by\n",
         }],
-        tests: &["lost_messages::a_signal_whose_taking_was_never_acknowledged_is_taken_once"],
+        tests: &["lost_messages::signal_with_lost_consumption_reply_is_consumed_once"],
     },
     Mutant {
         name: "signals-out-of-order",
@@ -273,7 +267,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "order by number\n",
             new: "order by number desc\n",
         }],
-        tests: &["lost_messages::a_signal_whose_taking_was_never_acknowledged_is_taken_once"],
+        tests: &["lost_messages::signal_with_lost_consumption_reply_is_consumed_once"],
     },
     Mutant {
         name: "claims-anything",
@@ -282,7 +276,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "            and ready.job = lane.job\n",
             new: "",
         }],
-        tests: &["versions::a_run_of_an_unknown_job_stays_in_its_queue_untouched"],
+        tests: &["versions::run_of_unknown_job_stays_queued_and_unclaimed"],
     },
     Mutant {
         name: "companion-excuses-nobody",
@@ -291,9 +285,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "            && has_companion(tx, orphan.lease.run_id).await?",
             new: "            && has_companion(tx, orphan.lease.run_id).await? && false",
         }],
-        tests: &[
-            "it::suspects::suspect_is_blocked_unless_one_other_run_may_have_caused_its_last_three_crashes",
-        ],
+        tests: &["it::suspects::suspect_is_blocked_unless_one_other_run_may_explain_crashes"],
     },
     Mutant {
         name: "body-commits-without-record",
@@ -302,9 +294,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "        Ok(false) => return unwritten(&mut tx, mark).await,\n",
             new: "        Ok(false) if false => return unwritten(&mut tx, mark).await,\n        Ok(false) => {}\n",
         }],
-        tests: &[
-            "it::fence::the_commit_of_an_old_attempts_transactional_job_is_refused_with_its_writes_and_submissions",
-        ],
+        tests: &["it::fence::stale_attempt_cannot_commit_transactional_job_or_its_enqueues"],
     },
     Mutant {
         // `calls::torn` finds this mutant.
@@ -314,7 +304,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "    let Enqueued { created, isolation } = enqueue(",
             new: "    sqlx::raw_sql(\"commit; begin\").execute(&mut *connection).await?;\n    let Enqueued { created, isolation } = enqueue(",
         }],
-        tests: &["enqueue::a_run_exists_if_and_only_if_the_callers_transaction_commits"],
+        tests: &["enqueue::run_exists_exactly_when_callers_transaction_commits"],
     },
     Mutant {
         // `calls::doubled_keys` finds this mutant.
@@ -324,7 +314,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "    Uuid::new_v5(&KEYED_RUNS, name.as_bytes())",
             new: "    if name.is_empty() { Uuid::new_v5(&KEYED_RUNS, name.as_bytes()) } else { Uuid::now_v7() }",
         }],
-        tests: &["enqueue::many_callers_of_one_key_get_one_run"],
+        tests: &["enqueue::concurrent_enqueues_with_one_key_create_one_run"],
     },
     Mutant {
         name: "panic-ends-the-process",
@@ -333,7 +323,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "    let called = caught(code, failure);",
             new: "    let called = caught(code, failure);\n    if called.is_err() {\n        std::process::abort();\n    }",
         }],
-        tests: &["isolation::panicking_bodies_beside_a_canary_harm_only_themselves"],
+        tests: &["isolation::panicking_body_does_not_affect_other_runs_or_worker"],
     },
     Mutant {
         name: "heartbeat-among-the-bodies",
@@ -342,9 +332,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;\n        std::thread::Builder::new()\n            .name(\"runledger-heartbeat\".to_owned())\n            .spawn(move || runtime.block_on(self.send_heartbeats()))?;\n",
             new: "        tokio::spawn(self.send_heartbeats());\n",
         }],
-        tests: &[
-            "isolation::a_worker_whose_threads_are_all_blocked_for_longer_than_its_lease_is_not_declared_dead",
-        ],
+        tests: &["isolation::worker_with_blocked_threads_beyond_lease_is_not_declared_dead"],
     },
     Mutant {
         name: "compensated-in-the-order-of-the-steps",
@@ -353,7 +341,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "self.compensations.iter().rev().filter(",
             new: "self.compensations.iter().filter(",
         }],
-        tests: &["workflows::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
+        tests: &["workflows::sagas::failed_run_is_compensated_in_reverse_order"],
     },
     Mutant {
         name: "permit-too-many",
@@ -362,9 +350,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "where name operator(pg_catalog.=) $1), 1) as permits",
             new: "where name operator(pg_catalog.=) $1), 2) as permits",
         }],
-        tests: &[
-            "it::resources::a_resource_has_one_permit_for_all_jobs_queues_tenants_and_workers_and_the_rest_stay_queued_unconsumed",
-        ],
+        tests: &["it::resources::resource_defaults_to_one_permit_across_jobs_queues_tenants_workers"],
     },
     Mutant {
         name: "fork-keeps-its-step",
@@ -373,7 +359,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "let is_before = row.seen_len < seen_len",
             new: "let is_before = row.seen_len <= seen_len",
         }],
-        tests: &["it::linked::a_workflow_can_be_forked_from_any_of_its_recorded_steps"],
+        tests: &["it::linked::workflow_can_be_forked_from_any_recorded_step"],
     },
     Mutant {
         name: "payload-is-bound-to-no-step",
@@ -382,7 +368,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "        bytes.extend_from_slice(self.key.as_bytes());\n        bytes\n",
             new: "        bytes\n",
         }],
-        tests: &["codec::keys::two_sealed_payloads_that_have_changed_places_do_not_open"],
+        tests: &["codec::keys::swapped_encrypted_payloads_do_not_decrypt"],
     },
     Mutant {
         name: "verify-finds-nothing",
@@ -391,7 +377,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "if verdict != Verdict::Replays && !told",
             new: "if false && verdict != Verdict::Replays && !told",
         }],
-        tests: &["workflows::verify::reading::runs_that_break_alike_are_counted_together_over_all_pages"],
+        tests: &["workflows::verify::reading::runs_breaking_alike_share_one_finding_over_all_pages"],
     },
     Mutant {
         name: "gate-is-decided-before-it-is-open",
@@ -400,9 +386,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "        and not exists (select from runledger.graph_counter where graph_counter.run_id = $1 and graph_counter.remaining > 0)\n",
             new: "",
         }],
-        tests: &[
-            "graphs::graphs::completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused",
-        ],
+        tests: &["graphs::graphs::gate_accepts_repeated_identical_decision_and_refuses_different_one"],
     },
     Mutant {
         name: "revoked-link-decides",
@@ -411,7 +395,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "        and not (select is_late or is_revoked from link)\n",
             new: "        and not (select is_late from link)\n",
         }],
-        tests: &["graphs::gate_link_revocations::decision_that_waits_for_revocation_to_commit_is_refused"],
+        tests: &["graphs::gate_link_revocations::decision_waiting_for_revocation_commit_is_refused"],
     },
     Mutant {
         name: "bound-link-takes-another-decision",
@@ -429,9 +413,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "    match difference {\n        None => Ok(()),",
             new: "    match difference.filter(|_| false) {\n        None => Ok(()),",
         }],
-        tests: &[
-            "it::idempotency::the_same_key_with_any_changed_part_is_a_conflict_that_writes_nothing_and_names_the_difference",
-        ],
+        tests: &["it::idempotency::keyed_conflict_names_changed_part_and_writes_nothing"],
     },
     Mutant {
         name: "key-is-of-all-tenants",
@@ -440,9 +422,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "let name = format!(\"{}:{tenant}{}:{job}{}:{key}\", tenant.len(), job.len(), key.len());",
             new: "let name = format!(\"{}:{job}{}:{key}{}\", job.len(), key.len(), &tenant[..0]);",
         }],
-        tests: &[
-            "it::idempotency::the_same_key_in_no_tenant_and_in_two_tenants_gives_three_independent_runs",
-        ],
+        tests: &["it::idempotency::same_key_in_different_tenants_creates_independent_runs"],
     },
     Mutant {
         name: "refused-record-fails-its-batch",
@@ -451,7 +431,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "Err(_) if items.len() > 1 =>",
             new: "Err(_) if items.len() > MAX_BATCH =>",
         }],
-        tests: &["it::unreadable::output_that_the_database_refuses_fails_its_run_and_no_other_of_its_batch"],
+        tests: &["it::unreadable::output_refused_by_database_fails_only_its_run_in_batch"],
     },
     Mutant {
         name: "conflict-fails-the-body",
@@ -460,7 +440,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "        return Ended::Undone(cause, None);\n    }\n    let Some(mut tx)",
             new: "        return Ended::ByStatement(cause);\n    }\n    let Some(mut tx)",
         }],
-        tests: &["it::transactional::a_deadlock_runs_the_body_again_in_a_fresh_transaction"],
+        tests: &["it::transactional::deadlock_repeats_body_in_fresh_transaction"],
     },
     Mutant {
         name: "nothing-is-compensated",
@@ -469,7 +449,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "runledger.needs_compensation(held.run_id) as needs_compensation",
             new: "false as needs_compensation",
         }],
-        tests: &["workflows::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
+        tests: &["workflows::sagas::failed_run_is_compensated_in_reverse_order"],
     },
     Mutant {
         name: "payload-stays-plain",
@@ -478,7 +458,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "filter(|_| self.seals() || plain.has_secret())",
             new: "filter(|_| plain.has_secret())",
         }],
-        tests: &["codec::everywhere::a_sealed_payload_is_in_no_table_and_in_no_log"],
+        tests: &["codec::everywhere::encrypted_payload_appears_in_no_table_or_log"],
     },
     Mutant {
         name: "gate-takes-another-value-later",
@@ -487,9 +467,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "if gate.state == state && is_same(&stored, &open) {",
             new: "if gate.state == state || is_same(&stored, &open) {",
         }],
-        tests: &[
-            "graphs::graphs::completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused",
-        ],
+        tests: &["graphs::graphs::gate_accepts_repeated_identical_decision_and_refuses_different_one"],
     },
     Mutant {
         name: "spoilt-session-is-used-again",
@@ -498,7 +476,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "execute runledger_session; ",
             new: "",
         }],
-        tests: &["it::session_reset::session_whose_prepared_statements_were_dropped_is_not_used_again"],
+        tests: &["it::session_reset::session_with_deallocated_prepared_statements_is_not_reused"],
     },
     Mutant {
         name: "refused-compensation-is-repeated",
@@ -507,7 +485,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "Err(AttemptEnd::Outcome(Outcome::Failed(refused, _))) =>",
             new: "Err(AttemptEnd::Outcome(Outcome::Failed(refused, _))) if false =>",
         }],
-        tests: &["workflows::sagas::compensation_whose_record_the_database_refuses_parks_its_run"],
+        tests: &["workflows::sagas::compensation_whose_record_is_refused_blocks_run"],
     },
     Mutant {
         name: "notification-is-obeyed-without-a-request",
@@ -516,7 +494,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "if asked.cancel {",
             new: "if asked.cancel || !asked.pause {",
         }],
-        tests: &["it::roles::notification_of_a_role_without_rights_cancels_and_pauses_nothing"],
+        tests: &["it::roles::notification_from_unprivileged_role_cancels_or_pauses_no_run"],
     },
     Mutant {
         name: "failed-claim-is-repeated-in-full",
@@ -525,7 +503,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "(self.0 * 2).min(MAX_BATCH) } else { 1 }",
             new: "(self.0 * 2).min(MAX_BATCH) } else { MAX_BATCH }",
         }],
-        tests: &["it::claim::runs_that_cannot_be_claimed_together_are_claimed_one_by_one"],
+        tests: &["it::claim::runs_refused_as_batch_are_claimed_separately"],
     },
     Mutant {
         name: "history-has-no-limit",
@@ -534,7 +512,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "if self.bytes > MAX_HISTORY {",
             new: "if self.bytes > 8 * MAX_HISTORY {",
         }],
-        tests: &["workflows::history_size::run_with_a_history_above_the_limit_is_blocked_and_others_go_on"],
+        tests: &["workflows::history_size::run_with_oversized_history_is_blocked_and_others_proceed"],
     },
     Mutant {
         name: "unreadable-content-fails-every-claim",
@@ -543,7 +521,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "Err(_) => Self::Apart,",
             new: "Err(_) => Self::AtOnce,",
         }],
-        tests: &["it::unreadable::run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on"],
+        tests: &["it::unreadable::run_with_content_read_error_is_blocked_and_others_continue"],
     },
     Mutant {
         name: "hidden-steps-are-repeated",
@@ -552,6 +530,6 @@ pub const MUTANTS: &[Mutant] = &[
             old: "set statement_timeout = '30s'; set row_security = off; ",
             new: "set statement_timeout = '30s'; ",
         }],
-        tests: &["it::roles::run_whose_steps_a_policy_hides_waits_and_repeats_no_step"],
+        tests: &["it::roles::run_waits_without_repeating_steps_while_row_security_hides_them"],
     },
 ];

@@ -134,7 +134,7 @@ fn say(line: &str) -> std::io::Result<()> {
 }
 
 #[test]
-fn every_mutant_matches_the_sources_once_and_names_tests_that_exist() -> Result<()> {
+fn every_mutant_matches_sources_once_and_names_existing_tests() -> Result<()> {
     let origin = Workspace::origin()?;
     every().try_for_each(|mutant| origin.check(mutant))
 }

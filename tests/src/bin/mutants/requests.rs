@@ -11,7 +11,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "IfLocked::Skip.lock_runs(&mut tx, &[fence.run_id])",
             new: "IfLocked::Wait.lock_runs(&mut tx, &[fence.run_id])",
         }],
-        tests: &["it::locked_runs::runs_that_come_to_wait_leave_their_slots_while_they_are_locked"],
+        tests: &["it::locked_runs::suspending_runs_free_slots_while_locked"],
     },
     Mutant {
         name: "parked-while-locked-and-forgotten",
@@ -20,7 +20,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "if suspended == Suspended::Locked {",
             new: "if false {",
         }],
-        tests: &["it::locked_runs::runs_that_come_to_wait_leave_their_slots_while_they_are_locked"],
+        tests: &["it::locked_runs::suspending_runs_free_slots_while_locked"],
     },
     Mutant {
         name: "parked-while-locked-without-a-look",
@@ -29,7 +29,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "case when not $9 then",
             new: "case when not $9 and false then",
         }],
-        tests: &["it::locked_runs::locked_run_goes_on_though_the_worker_that_parked_it_has_stopped"],
+        tests: &["it::locked_runs::locked_run_resumes_after_suspending_worker_has_stopped"],
     },
     Mutant {
         name: "cancelled-child-forgets-its-locked-parent",
@@ -38,7 +38,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "                return Ok(Some(parent));\n",
             new: "                return Ok(None);\n",
         }],
-        tests: &["it::locked_runs::deadline_of_a_child_is_kept_while_its_parent_is_locked"],
+        tests: &["it::locked_runs::child_deadline_applies_while_parent_is_locked"],
     },
     Mutant {
         name: "request-of-a-locked-run-is-forgotten",
@@ -47,9 +47,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "let mut walked: Vec<Uuid> = over.into_iter()",
             new: "let mut walked: Vec<Uuid> = over.into_iter().chain(going_on.clone())",
         }],
-        tests: &[
-            "it::locked_runs::request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_below",
-        ],
+        tests: &["it::locked_runs::cancel_request_survives_for_descendants_when_run_ends_during_cleanup"],
     },
     Mutant {
         name: "claim-does-not-see-a-pause",
@@ -58,9 +56,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "exists (select from runledger.pause where pause.run_id = run.run_id) as pause_requested",
             new: "false as pause_requested",
         }],
-        tests: &[
-            "it::pausing::a_run_that_went_back_to_its_queue_before_its_worker_heard_of_the_pause_is_not_begun_again",
-        ],
+        tests: &["it::pausing::requeued_run_with_unread_pause_request_pauses_without_starting"],
     },
     Mutant {
         name: "compensation-obeys-a-late-cancel",
@@ -76,9 +72,7 @@ pub const REQUESTS: &[Mutant] = &[
                 new: "        as cancel",
             },
         ],
-        tests: &[
-            "workflows::sagas::request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing",
-        ],
+        tests: &["workflows::sagas::cancel_request_during_compensation_does_not_disturb_it"],
     },
     Mutant {
         name: "cancelled-stays-queued",
@@ -87,7 +81,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "    delete from runledger.ready\n    where run_id = $1 and not exists (select from compensation)\n    returning run_id, attempt, crashes, claims\n",
             new: "    select run_id, attempt, crashes, claims\n    from runledger.ready\n    where run_id = $1 and not exists (select from compensation)\n",
         }],
-        tests: &["endings::a_run_that_was_cancelled_in_its_queue_is_not_claimed"],
+        tests: &["endings::run_cancelled_in_queue_never_starts"],
     },
     Mutant {
         name: "cancel-stays-above",
@@ -96,7 +90,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "select\n    above.place, child.run_id,\n    not exists",
             new: "select\n    above.place, child.run_id,\n    false and not exists",
         }],
-        tests: &["families::a_cancel_reaches_the_children_though_the_worker_of_all_is_killed"],
+        tests: &["families::cancel_reaches_children_although_shared_worker_is_killed"],
     },
     Mutant {
         name: "bad-row-stops-its-batch",
@@ -112,7 +106,7 @@ pub const REQUESTS: &[Mutant] = &[
                 new: "Err(error) if is_alone && spares_others(&error) => {",
             },
         ],
-        tests: &["it::chores::wait_that_cannot_end_does_not_stop_others"],
+        tests: &["it::chores::overdue_wait_with_failing_wake_up_does_not_stop_others"],
     },
     Mutant {
         name: "locked-rows-are-tried-again-first",
@@ -122,8 +116,8 @@ pub const REQUESTS: &[Mutant] = &[
             new: "tried.iter().filter(|run_id| handled.contains(run_id)) {",
         }],
         tests: &[
-            "it::stuck_rows::locked_cancel_requests_of_ended_runs_do_not_delay_a_cancel",
-            "it::stuck_rows::locked_deadlines_of_ended_runs_do_not_delay_a_later_deadline",
+            "it::stuck_rows::locked_cancel_requests_of_terminal_runs_do_not_delay_cancel",
+            "it::stuck_rows::locked_deadlines_of_terminal_runs_do_not_delay_later_deadline",
         ],
     },
     Mutant {
@@ -133,7 +127,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "free.extend(IfLocked::Skip.lock_runs(&mut tx, &parents).await?);",
             new: "free.extend(IfLocked::Wait.lock_runs(&mut tx, &parents).await?);",
         }],
-        tests: &["it::locked_runs::children_end_and_leave_their_slots_while_their_parent_is_locked"],
+        tests: &["it::locked_runs::children_complete_and_free_slots_while_parent_is_locked"],
     },
     Mutant {
         name: "locked-runs-fill-the-look-for-deadlines",
@@ -149,9 +143,7 @@ pub const REQUESTS: &[Mutant] = &[
                 new: "    Ok(None)\n",
             },
         ],
-        tests: &[
-            "it::locked_runs::deadlines_are_kept_while_more_locked_runs_than_one_look_takes_are_overdue",
-        ],
+        tests: &["it::locked_runs::scan_full_of_locked_overdue_runs_does_not_block_deadlines"],
     },
     Mutant {
         name: "request-is-not-seen-by-a-claim",
@@ -160,7 +152,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested",
             new: "false as cancel_requested",
         }],
-        tests: &["it::locked_runs::run_that_was_locked_when_what_is_above_it_was_cancelled_goes_on_no_more"],
+        tests: &["it::locked_runs::child_locked_during_parent_cancel_does_not_resume"],
     },
     Mutant {
         name: "cancel-waits-for-the-parent",
@@ -169,7 +161,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "if IfLocked::Skip.lock_runs(tx, &[parent])",
             new: "if IfLocked::Wait.lock_runs(tx, &[parent])",
         }],
-        tests: &["it::locked_runs::cancel_of_a_child_does_not_wait_for_its_locked_parent"],
+        tests: &["it::locked_runs::child_cancel_does_not_wait_for_locked_parent"],
     },
     Mutant {
         name: "doubled-run-stops-its-cancel",
@@ -178,7 +170,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "    Ok(!repaired.is_empty())",
             new: "    Ok(false)",
         }],
-        tests: &["it::places::person_cancels_and_pauses_run_in_two_places"],
+        tests: &["it::places::run_in_two_tables_can_be_cancelled_and_paused"],
     },
     Mutant {
         name: "record-that-waits-holds-up-its-writer",
@@ -187,7 +179,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "lives(error) && class(error) != Class::Permanent",
             new: "lives(error) && class(error) != Class::Permanent && cause(error).reason != Reason::Privilege",
         }],
-        tests: &["it::roles::records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_complete"],
+        tests: &["it::roles::run_waits_for_denied_progress_write_while_other_runs_complete"],
     },
     Mutant {
         name: "passed-on-error-is-an-outage",
@@ -196,7 +188,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "lives(error) && class(error) != Class::Permanent",
             new: "matches!(own_cause(error).reason, Reason::Privilege | Reason::Limit(_))",
         }],
-        tests: &["it::triggers::end_that_a_trigger_refuses_waits_alone_whatever_the_code"],
+        tests: &["it::triggers::refused_outcome_delays_only_its_run_for_every_error_code"],
     },
     Mutant {
         name: "full-server-passed-on-is-an-outage",
@@ -205,7 +197,7 @@ pub const REQUESTS: &[Mutant] = &[
             old: "lives(error) && class(error) != Class::Permanent",
             new: "lives(error) && class(error) == Class::Transient",
         }],
-        tests: &["it::triggers::wait_that_a_trigger_keeps_from_timing_out_holds_up_no_other"],
+        tests: &["it::triggers::refused_wait_timeout_does_not_delay_other_waits"],
     },
     Mutant {
         name: "transaction-idles-while-heartbeats-fail",
@@ -226,7 +218,7 @@ pub const REQUESTS: &[Mutant] = &[
                 new: "",
             },
         ],
-        tests: &["it::small_pools::transaction_of_a_body_begins_after_the_heartbeats_are_back"],
+        tests: &["it::small_pools::body_transaction_begins_only_after_heartbeats_recover"],
     },
     Mutant {
         name: "runs-set-aside-wait-as-long-as-a-batch",
@@ -242,6 +234,6 @@ pub const REQUESTS: &[Mutant] = &[
                 new: "if self.wait != wait && false {",
             },
         ],
-        tests: &["it::triggers::runs_end_while_the_leases_of_others_are_locked"],
+        tests: &["it::triggers::runs_complete_while_leases_of_other_runs_are_locked"],
     },
 ];

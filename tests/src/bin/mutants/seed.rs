@@ -67,7 +67,7 @@ fn copy_all(from: &Path, to: &Path) -> Result<()> {
 }
 
 #[test]
-fn unit_of_an_artifact_has_neither_prefix_nor_suffix() {
+fn artifact_unit_name_strips_prefix_and_suffix() {
     for artifact in ["libtokio-09b2.rlib", "libtokio-09b2.rmeta", "tokio-09b2.d", "libtokio-09b2.so"] {
         assert_eq!(unit(artifact), "tokio-09b2");
     }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn steps_of_a_fan_out_are_looked_at_when_they_are_woken_and_no_more() {
+    async fn fan_out_steps_are_checked_only_when_woken() {
         let mut at_work = AtWork::default();
         let steps: Vec<_> = (0..MANY).map(|ordinal| begin(&mut at_work, ordinal)).collect();
         for step in &steps {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn steps_that_are_kept_while_others_come_and_go_are_looked_at_once() {
+    async fn unpolled_steps_are_checked_once_while_another_is_polled() {
         let mut at_work = AtWork::default();
         let beside = begin(&mut at_work, MANY);
         for ordinal in 0..MANY {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_counts_as_kept_was_ready_before_a_poll_that_passed_it_by_a_second_ago() {
+    async fn steps_count_as_unpolled_one_second_after_poll_skips_all() {
         let mut at_work = AtWork::default();
         let [one, two] = [0, 1].map(|ordinal| begin(&mut at_work, ordinal));
         Arc::clone(&one).wake();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_those_that_hold_a_transaction_the_one_that_was_passed_by_first_counts() {
+    async fn first_skipped_step_with_transaction_is_reported() {
         let mut at_work = AtWork::default();
         let [one, two, three] = [0, 1, 2].map(|ordinal| begin(&mut at_work, ordinal));
         for step in [&one, &two] {

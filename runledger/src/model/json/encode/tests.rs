@@ -35,7 +35,7 @@ fn raw(text: &str) -> Box<RawValue> {
 }
 
 #[test]
-fn a_float_that_is_not_finite_is_refused_wherever_it_stands() {
+fn non_finite_float_is_refused_at_its_path() {
     assert_eq!(path_of_infinite(&f64::NAN), "$");
     assert_eq!(path_of_infinite(&f32::INFINITY), "$");
     assert_eq!(path_of_infinite(&(1, Some(f64::NEG_INFINITY))), "$[1]");
@@ -47,17 +47,17 @@ fn a_float_that_is_not_finite_is_refused_wherever_it_stands() {
 }
 
 #[test]
-fn a_none_is_no_nan() {
+fn none_float_is_encoded_as_null() {
     assert_eq!(encode(&(None::<f64>, Some(1.5), ())).unwrap(), "[null,1.5,null]");
 }
 
 #[test]
-fn a_value_is_written_in_the_form_that_people_read() {
+fn value_is_encoded_in_human_readable_form() {
     assert_eq!(encode(&std::net::Ipv4Addr::LOCALHOST).unwrap(), "\"127.0.0.1\"");
 }
 
 #[test]
-fn a_nul_character_is_refused_in_strings_and_keys() {
+fn nul_character_is_refused_in_strings_and_keys() {
     let error = encode(&json!({ "order": { "note": ["", "a\0b"] } })).unwrap_err();
     assert_eq!(error, EncodeError::Nul { path: "$.order.note[1]".into() });
     assert_eq!(encode(&'\0').unwrap_err(), EncodeError::Nul { path: "$".into() });
@@ -67,7 +67,7 @@ fn a_nul_character_is_refused_in_strings_and_keys() {
 }
 
 #[test]
-fn a_value_may_have_the_greatest_depth_and_no_more() {
+fn value_at_maximum_depth_passes_and_deeper_is_refused() {
     let deepest = nested(MAX_DEPTH);
     assert_eq!(decode::<Value>(&encode(&deepest).unwrap()).unwrap(), deepest);
     let Err(EncodeError::TooDeep { path }) = encode(&nested(MAX_DEPTH + 1)) else { panic!() };
@@ -77,21 +77,21 @@ fn a_value_may_have_the_greatest_depth_and_no_more() {
 }
 
 #[test]
-fn the_argument_object_is_a_level_of_its_own() {
+fn argument_object_counts_as_one_level() {
     assert!(encode_object(&[("a", &nested(MAX_DEPTH - 1)), ("b", &nested(MAX_DEPTH - 1))]).is_ok());
     let error = encode_object(&[("a", &nested(MAX_DEPTH))]).unwrap_err();
     assert!(matches!(&error, EncodeError::TooDeep { path } if path.starts_with("$.a.")), "{error}");
 }
 
 #[test]
-fn a_value_of_the_greatest_size_passes_and_one_more_byte_does_not() {
+fn value_at_maximum_size_passes_and_larger_is_refused() {
     let text = "x".repeat(MAX_BYTES - 2);
     assert_eq!(encode(&text).unwrap().len(), MAX_BYTES);
     assert_eq!(encode(&(text + "x")).unwrap_err(), EncodeError::TooLarge { path: "$".into() });
 }
 
 #[test]
-fn an_endless_value_stops_at_the_limit() {
+fn endless_value_stops_at_size_limit() {
     struct Endless;
     impl Serialize for Endless {
         fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -103,7 +103,7 @@ fn an_endless_value_stops_at_the_limit() {
 }
 
 #[test]
-fn an_integer_beyond_64_bits_is_refused_unless_it_is_a_key() {
+fn integer_beyond_64_bits_is_refused_except_as_key() {
     let highest = u128::from(u64::MAX);
     assert_eq!(encode(&(highest, i128::from(i64::MIN))).unwrap(), format!("[{highest},{}]", i64::MIN));
     assert_eq!(encode(&[highest + 1]).unwrap_err(), EncodeError::WideInteger { path: "$[0]".into() });
@@ -116,7 +116,7 @@ fn an_integer_beyond_64_bits_is_refused_unless_it_is_a_key() {
 }
 
 #[test]
-fn number_that_a_reader_rounds_is_refused_in_ready_made_json() {
+fn number_losing_precision_is_refused_in_raw_json() {
     let highest = u64::MAX.to_string();
     for kept in [
         highest.as_str(),
@@ -166,13 +166,13 @@ fn number_that_a_reader_rounds_is_refused_in_ready_made_json() {
 }
 
 #[test]
-fn a_key_that_json_cannot_hold_is_refused() {
+fn key_not_representable_in_json_is_refused() {
     let error = encode(&json!({})).and_then(|_| encode(&[HashMap::from([((1, 2), 3)])])).unwrap_err();
     assert_eq!(error, EncodeError::Key { path: "$[0]".into() });
 }
 
 #[test]
-fn ready_made_json_obeys_the_same_rules() {
+fn raw_json_obeys_same_rules() {
     let nul = encode(&[raw(r#"{"a":"\u0000"}"#)]).unwrap_err();
     assert_eq!(nul, EncodeError::Nul { path: "$[0]".into() });
     let key = encode(&[raw(r#"{"\u0000":1}"#)]).unwrap_err();
@@ -198,7 +198,7 @@ fn ready_made_json_obeys_the_same_rules() {
 }
 
 #[test]
-fn an_error_of_a_users_serialize_is_told_with_its_path() {
+fn error_of_user_serialize_is_reported_with_its_path() {
     struct Broken;
     impl Serialize for Broken {
         fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
@@ -210,7 +210,7 @@ fn an_error_of_a_users_serialize_is_told_with_its_path() {
 }
 
 #[test]
-fn a_display_that_fails_is_an_error_and_no_panic() {
+fn failing_display_is_error_and_not_panic() {
     struct Broken;
     impl fmt::Display for Broken {
         fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -227,7 +227,7 @@ fn a_display_that_fails_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn a_nul_or_an_excess_that_a_display_writes_is_refused() {
+fn nul_or_excess_size_written_by_display_is_refused() {
     struct Shown(char, usize);
     impl fmt::Display for Shown {
         fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -245,7 +245,7 @@ fn a_nul_or_an_excess_that_a_display_writes_is_refused() {
 }
 
 #[test]
-fn a_serialize_that_swallows_a_refusal_is_refused_all_the_same() {
+fn refusal_swallowed_by_serialize_is_still_reported() {
     struct Lenient;
     impl Serialize for Lenient {
         fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -260,7 +260,7 @@ fn a_serialize_that_swallows_a_refusal_is_refused_all_the_same() {
 }
 
 #[test]
-fn arguments_become_an_object_in_their_order() {
+fn arguments_are_encoded_as_object_in_order() {
     let (order, cents, note) = ("o-1", 250_u32, None::<String>);
     let text = encode_object(&[("order", &order), ("cents", &cents), ("a", &note)]).unwrap();
     assert_eq!(text, r#"{"order":"o-1","cents":250,"a":null}"#);
@@ -269,7 +269,7 @@ fn arguments_become_an_object_in_their_order() {
 }
 
 #[test]
-fn a_refused_argument_is_named() {
+fn refused_argument_is_named() {
     let bad = json!({ "note": ["\0"] });
     let error = encode_object(&[("qty", &1), ("order", &bad), ("rate", &f64::NAN)]).unwrap_err();
     assert_eq!(error, EncodeError::Nul { path: "$.order.note[0]".into() });
@@ -279,7 +279,7 @@ fn a_refused_argument_is_named() {
 }
 
 #[test]
-fn all_arguments_together_obey_the_size_limit() {
+fn size_limit_covers_all_arguments_together() {
     let half = "x".repeat(MAX_BYTES / 2);
     let error = encode_object(&[("a", &half), ("b", &half)]).unwrap_err();
     assert_eq!(error, EncodeError::TooLarge { path: "$.b".into() });

@@ -20,7 +20,7 @@ const UNHELD: Wrong = Wrong::Text(Edit {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_node_is_added_before_the_one_that_it_needs_ends_or_finds_that_it_has() {
+async fn node_appended_during_dependency_completion_is_ready_or_absent() {
     let pair = Pair {
         name: "append/complete",
         start: Start::Graph,
@@ -38,7 +38,7 @@ async fn a_node_is_added_before_the_one_that_it_needs_ends_or_finds_that_it_has(
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_node_is_added_before_one_that_it_needs_through_others_fails_or_is_cancelled_as_they_are() {
+async fn node_appended_during_transitive_dependency_cancel_is_terminal_or_absent() {
     let pair = Pair {
         name: "append/fail",
         start: Start::Graph,
@@ -69,7 +69,7 @@ const COUNTS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn the_last_of_two_nodes_that_end_at_once_starts_the_one_that_needs_both() {
+async fn last_of_two_concurrent_completions_releases_shared_dependent() {
     let pair = Pair {
         name: "release/release",
         start: Start::Siblings { joined: true },
@@ -88,7 +88,7 @@ const HEARS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn the_last_of_two_nodes_that_end_at_once_concludes_their_graph() {
+async fn last_of_two_concurrent_completions_makes_graph_ready() {
     let pair = Pair {
         name: "release/release, the last ones",
         start: Start::Siblings { joined: false },
@@ -109,7 +109,7 @@ const START_WITHOUT_LOCK: Wrong =
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_graph_is_started_with_its_step_before_the_run_is_given_back_or_never() {
+async fn graph_start_commits_with_its_step_before_reclaim_or_never() {
     let pair = Pair {
         name: "start of a graph/reclaim/claim",
         start: Start::Orphaned,
@@ -125,7 +125,7 @@ async fn a_graph_is_started_with_its_step_before_the_run_is_given_back_or_never(
 /// The attempt ends while a graph start that its code has dropped is still in flight.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_graph_that_is_started_while_its_run_is_cancelled_is_found_below_it_or_not_started() {
+async fn graph_started_during_cancel_is_among_descendants_or_absent() {
     let pair = Pair {
         name: "start of a graph/cancelled",
         start: Start::Held,
@@ -143,7 +143,7 @@ const DECISION: &[Step] = &[LockRun(3), GateDecide, ReleaseNodes(3), Commit];
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn gate_that_is_open_after_a_revocation_takes_no_earlier_link() {
+async fn gate_still_open_after_revocation_refuses_earlier_link() {
     let pair = Pair {
         name: "decide/revoke",
         start: Start::Graph,

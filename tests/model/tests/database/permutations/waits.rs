@@ -22,7 +22,7 @@ fn is_woken(end: &End) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_parent_that_suspends_itself_while_its_child_ends_is_woken() {
+async fn parent_suspending_while_child_ends_is_woken() {
     let pair = Pair {
         name: "suspend/child ends",
         start: Start::Family(1),
@@ -38,7 +38,7 @@ async fn a_parent_that_suspends_itself_while_its_child_ends_is_woken() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_parent_that_another_transaction_keeps_locked_while_its_child_ends_is_woken() {
+async fn parent_locked_by_another_transaction_while_child_ends_is_woken() {
     let pair = Pair {
         name: "child ends/signal",
         start: Start::Waiting(1),
@@ -54,7 +54,7 @@ async fn a_parent_that_another_transaction_keeps_locked_while_its_child_ends_is_
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_parent_whose_last_two_children_end_at_once_is_woken() {
+async fn parent_is_woken_when_last_two_children_end_concurrently() {
     let pair = Pair {
         name: "child ends/child ends",
         start: Start::Waiting(2),
@@ -82,7 +82,7 @@ async fn a_parent_whose_last_two_children_end_at_once_is_woken() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_suspends_itself_while_a_signal_is_sent_is_woken() {
+async fn run_suspending_while_signal_is_sent_is_woken() {
     let pair = Pair {
         name: "suspend/signal",
         start: Start::Held,
