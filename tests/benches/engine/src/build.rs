@@ -96,14 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_a_space_is_one_source() {
+    fn source_path_with_escaped_space_is_one_source() {
         let list = "/t/bench: /a/one.rs /a\\ b/two.rs\n";
         assert_eq!(sources(list), [PathBuf::from("/a/one.rs"), PathBuf::from("/a b/two.rs")]);
         assert_eq!(sources(""), Vec::<PathBuf>::new());
     }
 
     #[test]
-    fn a_program_that_is_older_than_one_of_its_sources_is_told_from_one_that_is_not() {
+    fn program_older_than_its_source_is_detected() {
         let folder = std::env::temp_dir().join(format!("runledger-bench-build-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (program, source) = (folder.join("bench"), folder.join("a.rs"));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_no_commit_has_are_in_the_name() {
+    fn build_name_marks_uncommitted_changes() {
         assert_eq!((name("abc", false), name("abc", true)), ("abc".to_owned(), "abc-dirty".to_owned()));
     }
 }

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_a_duration_that_was_measured() {
+    fn percentile_is_measured_duration() {
         let durations: Vec<_> = (1..=200).map(Duration::from_millis).collect();
         assert_eq!(percentile(&durations, 50), Some(100.0));
         assert_eq!(percentile(&durations, 99), Some(198.0));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_peer_is_read_without_the_numbers_it_does_not_have() {
+    fn peer_line_with_null_numbers_is_read() {
         let text = r#"{"figure":"drain","parameters":{"jobs":5,"queued":false},"who":"p","version":"1","seconds":1.0,"n":5,"rate":5.0,"p50_ms":null,"p99_ms":null,"notes":""}"#;
         let line: Line = serde_json::from_str(text).unwrap();
         assert_eq!((line.rate, line.more.len()), (Some(5.0), 0));

@@ -127,18 +127,24 @@ fn failures<'e>(entries: impl Iterator<Item = &'e Entry>) -> Option<String> {
 
 /// Writes the page, the plots and the README's table.
 fn render(settings: &Settings, results: &Results) -> Res<()> {
-    let entries = &results.entries;
-    for figure in PLAN {
-        if entries.iter().any(|entry| entry.figure == figure.name && entry.line.is_some()) {
-            fs::write(
-                settings.folder.join(format!("{}.svg", figure.name)),
-                plot::bars(figure, results.head.mode, entries),
-            )?;
-        }
+    for (name, text) in pages(results) {
+        fs::write(settings.folder.join(name), text)?;
     }
-    fs::write(settings.folder.join("README.md"), table::page(&results.head, entries))?;
     let readme = fs::read_to_string(&settings.readme)?;
-    Ok(fs::write(&settings.readme, summary::insert(&readme, &results.head, entries)?)?)
+    Ok(fs::write(&settings.readme, summary::insert(&readme, &results.head, &results.entries)?)?)
+}
+
+/// The files of the report's folder that show its results, by name.
+fn pages(results: &Results) -> Vec<(String, String)> {
+    let (head, entries) = (&results.head, &results.entries);
+    let is_measured =
+        |figure: &&Figure| entries.iter().any(|entry| entry.figure == figure.name && entry.line.is_some());
+    let plots = PLAN.iter().filter(is_measured);
+    let mut pages: Vec<(String, String)> = plots
+        .map(|figure| (format!("{}.svg", figure.name), plot::bars(figure, head.mode, entries)))
+        .collect();
+    pages.push(("README.md".to_owned(), table::page(head, entries)));
+    pages
 }
 
 /// Runs one program once on a new database.
@@ -220,11 +226,33 @@ fn complain(what: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::results::Results;
     use super::results::tests::measured;
-    use super::{failures, reason};
+    use super::{failures, pages, reason, summary};
+
+    /// After a change of a text, `RUNLEDGER_UPDATE_GOLDEN=1` writes the files again.
+    #[test]
+    fn page_plots_and_readme_show_recorded_results() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+        let (folder, readme) = (root.join("docs/benchmarks"), root.join("README.md"));
+        let results = Results::read(&folder.join("results.jsonl")).unwrap();
+        let mut wanted: Vec<_> =
+            pages(&results).into_iter().map(|(name, text)| (folder.join(name), text)).collect();
+        let before = fs::read_to_string(&readme).unwrap();
+        wanted.push((readme, summary::insert(&before, &results.head, &results.entries).unwrap()));
+        for (path, text) in wanted {
+            if std::env::var_os("RUNLEDGER_UPDATE_GOLDEN").is_some() {
+                fs::write(&path, &text).unwrap();
+            }
+            assert!(fs::read_to_string(&path).unwrap() == text, "{} shows other results", path.display());
+        }
+    }
 
     #[test]
-    fn a_report_in_which_anybody_failed_says_so_at_its_end() {
+    fn failures_list_each_figure_and_failed_contender() {
         let mut entries = [measured(1, "drain", "limit", 1.0), measured(2, "drain", "dbos", 1.0)];
         assert_eq!(failures(entries.iter()), None);
         (entries[1].line, entries[1].failed) = (None, Some("timed out".to_owned()));
@@ -232,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_one_short_line_without_paths() {
+    fn failure_reason_is_one_short_line_without_paths() {
         assert_eq!(reason("first\nno socket at /tmp/x/y | gone\n\n"), "no socket at … ¦ gone");
         assert_eq!(reason(""), "it said nothing");
         assert_eq!(reason(&"ä".repeat(500)).chars().count(), 161);

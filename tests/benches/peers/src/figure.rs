@@ -136,7 +136,7 @@ mod tests {
     const KNOWN: &[Figure] = &[Figure::Bulk { jobs: 7, batch: 3 }];
 
     #[test]
-    fn a_setting_takes_the_place_of_the_peers_own() {
+    fn setting_overrides_peer_default() {
         let figure = parse(KNOWN, "bulk", &["--jobs", "9"]).unwrap();
         assert_eq!(
             serde_json::to_value(figure).unwrap(),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_figure_does_not_have_is_refused_with_what_it_has() {
+    fn unknown_figure_and_invalid_settings_are_refused_with_reason() {
         let refused = |name, settings: &[&str]| parse(KNOWN, name, settings).unwrap_err().to_string();
         assert_eq!(refused("drain", &[]), "this peer has no figure `drain`; it has: bulk");
         assert!(refused("bulk", &["--clients", "1"]).contains("there is no `--clients` here"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_a_wait_that_was_measured() {
+    fn percentile_is_measured_wait() {
         let waits: Vec<_> = (1..=200).map(Duration::from_millis).collect();
         assert_eq!(percentile(&waits, 50), Some(100.0));
         assert_eq!(percentile(&waits, 99), Some(198.0));

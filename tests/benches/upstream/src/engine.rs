@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shape_has_its_nodes_behind_those_that_they_need() {
+    fn shape_lists_every_node_after_its_dependencies() {
         for (shape, n_nodes, n_edges) in
             [(Shape::Chain(3), 3, 2), (Shape::FanOut(100), 102, 200), (Shape::Siblings, 16, 8)]
         {

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_are_named_are_measured_and_no_others() {
+    fn only_named_figures_are_measured() {
         let settings = told("--rounds 2 siblings").unwrap();
         let wanted: Vec<_> =
             ALL.iter().filter(|figure| settings.wants(figure)).map(|figure| figure.name).collect();
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused_with_what_is() {
+    fn unknown_figure_or_missing_value_is_refused() {
         let refused = |words| told(words).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(refused("sibling").contains("chain-10, fan-out-100"));
         assert_eq!(refused("--page"), "`--page` needs a value");
     }
 
     #[test]
-    fn what_was_printed_gives_its_page_again() {
+    fn printed_lines_reproduce_their_page() {
         let printed = r#"{"made":"Made on paper."}
 {"figure":"siblings","who":"runledger","round":1,"amount":2,"rate":30.0,"deadlocks":0.0}
 {"figure":"siblings","who":"upstream","round":1,"amount":2,"rate":2.0,"deadlocks":9.0}

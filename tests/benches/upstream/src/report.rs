@@ -13,34 +13,67 @@ use crate::figure::{ALL, Who};
 /// The pause between two polls of upstream's worker, by default, in milliseconds.
 const POLL_MS: f64 = 500.0;
 
-const HEAD: &str = "# Beside upstream\n\n\
-    This engine and the published crates `runledger-postgres` and `runledger-runtime` 0.12.0 (of [bpcakes/runledger](https://github.com/bpcakes/runledger); beside the name they have nothing \
-    in common), measured in turns by one program on one PostgreSQL 18, which upstream needs. Each measurement has a fresh database. A value is the median of the rounds, a ratio that of the rounds' ratios, and \
-    says how many times better this engine is. Read ratios: absolute figures are those of one small machine. Work counts as done when the database says so.\n\n";
+const HEAD: &str = "# Comparison with `runledger-postgres`
 
-const SETTINGS: &str = "## Settings\n\
-    - **Runledger**: `Db::connect` (10 connections), `App::new(db).start()` (128 runs at once), nothing else.\n\
-    - **upstream**: `PgPoolOptions::new()` (10 connections) and what `Supervisor::builder_from_env` takes where no variable is set: polled each 500 ms, 16 jobs a claim, 32 at once.\n\
-    - **upstream, tuned**: with what its README offers: polled each 10 ms, 128 jobs a claim and at once, 32 connections, the promoter of intents off. Where no worker takes part it would be the same.\n\n\
-    The worker, with connections of its own, and the client share a process. Bodies do nothing; a run carries about 100 bytes and gives nothing, edges are of order alone.\n\n";
+This page compares Runledger with the published crates `runledger-postgres` and `runledger-runtime` 0.12.0 (of
+[bpcakes/runledger](https://github.com/bpcakes/runledger)). They share the name with this project, and nothing else. The
+page calls them *upstream*.
 
-const MEANING: &str = "## What is measured\n\
-    - **Enqueued, submitted**: without a key, each in a transaction of its own, but where it is said that there are 1,000 in one: a batch here, and there one call after the other, since it has no other way; no worker runs. Clients share a pool of 10 connections. **Bare inserts** are no engine: the same payloads, those of a graph by one statement, in one table with a primary key.\n\
-    - **On an idle system**: one graph at a time, from the call that submits it until a look at the database, one each millisecond, finds it completed. 300 to 800 ms pass before the next, so that a graph does not \
-      always come just behind a poll. p50 is the median of the rounds' medians, p99 that of the graphs of all rounds; with so few it is the slowest or next to it. A fan-out is one node, a hundred that need it, and one that needs them.\n\
-    - **At once**: submitted before the worker starts and the tables analysed, then timed from its start until all have ended, at most a minute; what completed by then is the rate.\n\
-    - **Statements** are counted by `pg_stat_statements`, for the role of the engine, client and worker together, with those that begin and end transactions; from before the first graph to after the pause behind the \
-      last. The row beyond those of an idle worker is without as many as the idle worker sends in the same time, which was watched for four seconds before.\n\
-    - **Commits** are records of the WAL (`pg_walinspect`): transactions that wrote. **WAL** is that of the whole server, in which nothing else happens but its own background work. Images of pages, which are written at the first change after \
-      a checkpoint, depend on when that was, and are told apart.\n\
-    - **Deadlocks** are `pg_stat_database.deadlocks`, once all sessions of the engine have ended; failed nodes are outcomes that failed here, and dead-lettered jobs there; repeated attempts are those beyond the first of each node.\n\n";
+- One program measured both in turns, on one PostgreSQL 18, which upstream needs. Each measurement has a new database.
+- A value is the median of the rounds. A ratio is the median of the rounds' ratios: how many times better Runledger is.
+- Compare ratios: absolute values belong to this machine. Work is done when the database shows it.
 
-const LIMITS: &str = "## What cannot be compared\n\
-    - Upstream writes more than it needs for the result: events and attempts of each job as rows of their own. Here an attempt leaves a row only where it failed. Who wants each start and end as a row has them there and not here.\n\
-    - Upstream's worker polls by design, here it is notified. The tuned column shows what remains without long pauses, at the price of a hundred claims a second of an idle worker.\n\
-    - One client that stores one thing after the other waits for a commit each time, here and there: the bare inserts are as much as this disk gives, and *the most* is their ratio to upstream. Clients at the same time share commits here, and not there.\n\
-    - p99 of so few graphs says little; a job of upstream whose end was lost in a deadlock goes on only after its lease of a minute, which is then in the p99 and in the siblings.\n\
-    - Upstream gets fewer graphs where it needs longer; so its tables are smaller, which is to its advantage.\n";
+";
+
+const SETTINGS: &str = "## Settings
+
+- **Runledger**: `Db::connect` (10 connections) and `App::new(db).start()` (128 runs at once), without other settings.
+- **upstream**: `PgPoolOptions::new()` (10 connections) and `Supervisor::builder_from_env` without variables: a poll every
+  500 ms, 16 jobs per claim, 32 at once.
+- **upstream, tuned**: the options of its README: a poll every 10 ms, 128 jobs per claim and at once, 32 connections, no
+  promoter of intents. Figures without a worker have no such column.
+
+The worker and the client share a process, and the worker has its own connections. Bodies do nothing. A run has about
+100 bytes of input and no output. Edges only order the nodes.
+
+";
+
+const MEANING: &str = "## What is measured
+
+- **Enqueued, submitted**: calls without a key, each in its own transaction. Where the row says 1,000 per transaction,
+  Runledger sends a batch. Upstream sends one call after another, because it has no batches. No worker runs. The clients
+  share a pool of 10 connections.
+- **Bare inserts**: the same payloads in one table with a primary key, without an engine. A graph is one statement.
+- **On an idle system**: one graph at a time, from the call that submits it until the database shows its end. The
+  program reads the database every millisecond. It waits 300 ms to 800 ms before the next graph, so that graphs do not
+  always start right after a poll. p50 is the median of the rounds' medians. p99 is over the graphs of all rounds; with
+  so few graphs it is one of the two slowest. A fan-out has one node, a hundred dependents, and a node that depends on
+  them.
+- **At once**: the graphs are submitted and the tables analysed before the worker starts. The time runs from the start of
+  the worker until all graphs have ended, for at most a minute. The rate counts the graphs that completed.
+- **Statements** are counted by `pg_stat_statements` for the engine's role, including the beginnings and ends of
+  transactions. They count from before the first graph until after the pause behind the last one. The row \"beyond an
+  idle worker\" subtracts the statements that an idle worker sends in the same time, measured for four seconds before.
+- **Commits** are records in the WAL (`pg_walinspect`) of transactions that wrote.
+- **WAL** is the WAL of the whole server, on which nothing else runs. Page images are separate, because they depend on
+  the time of the last checkpoint.
+- **Deadlocks** are `pg_stat_database.deadlocks` after all sessions have ended. Failed nodes are failed runs of Runledger
+  and dead-lettered jobs of upstream. Repeated attempts exclude the first attempt of each node.
+
+";
+
+const LIMITS: &str = "## Limits of the comparison
+
+- Upstream also writes a row for each event and each attempt. Runledger writes a row only for a failed attempt. Programs
+  that need a row for each start and end get it only from upstream.
+- Upstream's worker polls by design. Runledger's worker receives notifications. The tuned column shows upstream with
+  short pauses; an idle worker then sends a hundred claims per second.
+- A single client waits for each commit, in both engines. The bare inserts show what the disk allows, and *possible* is
+  their ratio to upstream. Only Runledger lets concurrent clients share commits.
+- p99 of so few graphs is uncertain. In upstream, a job whose end was lost in a deadlock continues after its lease of one
+  minute. This time is part of its p99 and of the siblings.
+- Upstream gets fewer graphs in the slow figures. So its tables are smaller, which favours upstream.
+";
 
 pub struct Report {
     made: String,
@@ -54,18 +87,21 @@ impl Report {
 
     pub fn page(&self) -> String {
         let rounds = self.lines.iter().map(|line| line.round).max().unwrap_or_default();
-        let mut page =
-            format!("{HEAD}{}\n\nRounds: {rounds}, by\n\n```sh\n{}\n```\n\n", self.made, machine::command());
-        page.push_str("## Speed\n\n| | Runledger | upstream | ratio | to reach | upstream, tuned | ratio | bare inserts |\n|---|---|---|---|---|---|---|---|\n");
+        let mut page = format!(
+            "{HEAD}{}\n\n{rounds} rounds of this command:\n\n```sh\n{}\n```\n\n",
+            self.made,
+            machine::command()
+        );
+        page.push_str("## Speed\n\n| | Runledger | upstream | ratio | target | upstream, tuned | ratio | bare inserts |\n|---|---|---|---|---|---|---|---|\n");
         for row in ROWS.iter().filter(|row| self.value(row, Who::Runledger).is_some()) {
             self.speed(&mut page, row);
         }
         self.polls(&mut page);
-        page.push_str("\n## Costs of one graph, alone\n\n| | Runledger | upstream | ratio | upstream, tuned | ratio |\n|---|---|---|---|---|---|\n");
+        page.push_str("\n## Cost of one graph\n\n| | Runledger | upstream | ratio | upstream, tuned | ratio |\n|---|---|---|---|---|---|\n");
         for cost in COSTS.iter().filter(|cost| self.cost(cost, Who::Runledger).is_some()) {
             self.costs(&mut page, cost);
         }
-        page.push_str("\n## Conflicts, in all rounds\n\n| | Runledger | upstream | upstream, tuned |\n|---|---|---|---|\n");
+        page.push_str("\n## Conflicts in all rounds\n\n| | Runledger | upstream | upstream, tuned |\n|---|---|---|---|\n");
         for (figure, key, title) in COUNTS {
             let sums = Who::ENGINES.map(|who| self.sum(figure, key, who).map_or("–".to_owned(), number));
             if self.lines.iter().any(|line| line.figure == *figure) {
@@ -92,7 +128,7 @@ impl Report {
             (Some(goal), Some(ratio)) if ratio >= goal => format!("{goal} ×: met"),
             (Some(goal), Some(_)) => {
                 let most = self.quotient(row, Who::Bare, Who::Upstream).filter(|most| *most < goal);
-                let most = most.map(|most| format!("; {} × is the most", number(most)));
+                let most = most.map(|most| format!("; {} × is possible", number(most)));
                 format!("{goal} ×: **not met**{}", most.unwrap_or_default())
             }
             _ => String::new(),
@@ -121,7 +157,7 @@ impl Report {
             let polls = (length - 0.5) * POLL_MS;
             let _ = writeln!(
                 page,
-                "\nOf the {} ms of upstream's chain of {length} at its defaults about {} ms are the pauses of its poll.",
+                "\nUpstream needs {} ms for a chain of {length}. About {} ms of this are pauses between its polls.",
                 number(took),
                 number(polls)
             );
@@ -150,7 +186,9 @@ impl Report {
     }
 
     fn amounts(&self, page: &mut String) {
-        page.push_str("\nHow many a round, of Runledger, upstream, upstream tuned and bare inserts:\n\n");
+        page.push_str(
+            "\nAmount of work per round, for Runledger, upstream, upstream tuned and bare inserts:\n\n",
+        );
         for figure in ALL {
             let amounts = Who::ALL.map(|who| {
                 let line = self.lines.iter().rfind(|line| line.figure == figure.name && line.who == who)?;
@@ -290,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_the_median_of_the_rounds_and_not_the_ratio_of_the_medians() {
+    fn ratio_is_median_of_rounds_not_ratio_of_medians() {
         let mut report = Report::new(String::new());
         for (round, (ours, theirs)) in [(10.0, 1.0), (40.0, 20.0), (90.0, 10.0)].into_iter().enumerate() {
             report.lines.extend([line(Who::Runledger, round, ours), line(Who::Upstream, round, theirs)]);
@@ -302,22 +340,22 @@ mod tests {
     }
 
     #[test]
-    fn where_a_goal_cannot_be_met_the_page_says_how_much_can() {
+    fn unreachable_goal_states_largest_possible_ratio() {
         let mut report = Report::new(String::new());
         for (who, rate) in [(Who::Runledger, 30.0), (Who::Upstream, 10.0), (Who::Bare, 40.0)] {
             report.lines.push(line(who, 1, rate));
         }
-        assert!(report.page().contains("| 10 ×: **not met**; 4 × is the most |"), "{}", report.page());
+        assert!(report.page().contains("| 10 ×: **not met**; 4 × is possible |"), "{}", report.page());
     }
 
     #[test]
-    fn numbers_have_three_digits_and_groups() {
+    fn numbers_have_three_digits_and_grouped_thousands() {
         let texts = [0.123, 12.34, 123.4, 3.0, 1_234_567.8, -1234.5].map(number);
         assert_eq!(texts, ["0.12", "12.3", "123", "3", "1,234,568", "-1,234"]);
     }
 
     #[test]
-    fn a_percentile_is_a_value_that_was_measured() {
+    fn percentile_is_measured_value() {
         assert_eq!(percentile((1..=200).map(f64::from).collect(), 99), Some(198.0));
         assert_eq!(percentile(vec![7.0], 99), Some(7.0));
         assert_eq!(percentile(Vec::new(), 50), None);

@@ -152,7 +152,7 @@ pub async fn of_backlog(url: &str, arguments: &Arguments) -> Res<Line> {
     let done = claimer.drain(jobs).await?;
     let took = began.elapsed();
     check(url, "bare.outcome", done + finished).await?;
-    let notes = "claims and settlements of 100, one connection, no bodies; what nobody serves stands in a queue of its own";
+    let notes = "claims and settlements of 100, one connection, no bodies; jobs that no worker serves are in another queue";
     Ok(Line::rate(WHO, "backlog", arguments, done, took).noting(notes))
 }
 

@@ -144,7 +144,7 @@ mod tests {
     use crate::report::results::tests::measured;
 
     #[test]
-    fn every_figure_has_a_name_of_its_own_and_is_one_of_the_programs() {
+    fn figure_names_are_unique_and_programs_know_their_figures() {
         let names: BTreeSet<&str> = PLAN.iter().map(|figure| figure.name).collect();
         assert_eq!(names.len(), PLAN.len());
         for figure in PLAN {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn every_target_speaks_of_a_figure_that_was_measured_before_or_of_a_contender() {
+    fn every_target_refers_to_earlier_figure_or_own_contender() {
         for (position, figure) in PLAN.iter().enumerate() {
             for target in figure.targets {
                 let known = match target {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn all_arguments_are_pairs_of_a_name_and_a_whole_number() {
+    fn all_arguments_parse_as_name_integer_pairs() {
         for figure in PLAN {
             for run in figure.runs {
                 let given = figure.arguments(run, Mode::Quick);
@@ -184,21 +184,21 @@ mod tests {
     }
 
     #[test]
-    fn a_heading_tells_the_sizes_that_were_measured() {
+    fn heading_states_measured_sizes() {
         let million = figure("backlog-1m").unwrap();
-        assert_eq!(million.heading(Mode::Full, &[]), "draining 50,000 jobs while 1,000,000 more stay queued");
-        assert_eq!(million.heading(Mode::Quick, &[]), "draining 30,000 jobs while 200,000 more stay queued");
+        assert_eq!(million.heading(Mode::Full, &[]), "50,000 jobs beside 1,000,000 that stay queued");
+        assert_eq!(million.heading(Mode::Quick, &[]), "30,000 jobs beside 200,000 that stay queued");
         for figure in PLAN {
             assert!(!figure.heading(Mode::Full, &[]).contains('{'), "{}", figure.title);
         }
         let mut measured = measured(1, "backlog-1m", "runledger", 1.0);
         let line = measured.line.as_mut().unwrap();
         line.parameters.insert("queued".to_owned(), 7.into());
-        assert_eq!(million.heading(Mode::Full, &[measured]), "draining 50,000 jobs while 7 more stay queued");
+        assert_eq!(million.heading(Mode::Full, &[measured]), "50,000 jobs beside 7 that stay queued");
     }
 
     #[test]
-    fn what_is_asked_of_one_contender_overrules_the_figure_in_every_mode() {
+    fn contender_arguments_override_figure_arguments_in_every_mode() {
         let drain = figure("drain").unwrap();
         let dbos = drain.runs.iter().find(|run| run.who == "dbos").unwrap();
         for mode in [Mode::Full, Mode::Quick] {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_contender_has_a_turn_in_every_round_and_another_is_the_first() {
+    fn every_round_includes_every_contender_starting_with_another() {
         let drain = figure("drain").unwrap();
         let whos = |round| drain.turns(round).map(|run| run.who).collect::<Vec<_>>();
         assert_eq!(whos(1).len(), drain.runs.len());

@@ -56,7 +56,7 @@ mod tests {
     use crate::report::results::tests::measured;
 
     #[test]
-    fn bars_have_the_lengths_of_their_values() {
+    fn bar_lengths_are_proportional_to_values() {
         let lines = [measured(1, "drain", "limit", 100.0), measured(1, "drain", "runledger", 50.0)];
         let svg = bars(figure("drain").unwrap(), Mode::Full, &lines);
         assert!(svg.contains("width=\"460.0\"") && svg.contains("width=\"230.0\""), "{svg}");

@@ -168,7 +168,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_report_that_was_cut_off_goes_on_where_it_stopped() {
+    fn interrupted_report_resumes_where_it_stopped() {
         let path = file("cut");
         let mut results = Results::begin(&path, head()).unwrap();
         let all = wanted(2, &[]);
@@ -188,7 +188,7 @@ pub mod tests {
     }
 
     #[test]
-    fn figures_that_are_measured_again_leave_the_others_alone() {
+    fn remeasured_figure_keeps_results_of_others() {
         let path = file("again");
         let mut results = Results::begin(&path, head()).unwrap();
         results.add(measured(1, "drain", "limit", 1.0)).unwrap();
@@ -201,13 +201,13 @@ pub mod tests {
     }
 
     #[test]
-    fn a_word_names_a_figure_or_its_family_and_no_figure_that_only_begins_so() {
+    fn figure_filter_matches_name_or_family_but_not_prefix() {
         assert!(names("workflows", "workflows-8") && names("workflows-8", "workflows-8"));
         assert!(!names("workflows-6", "workflows-64") && !names("processes-1", "processes-16"));
     }
 
     #[test]
-    fn heavy_figures_are_not_in_every_round() {
+    fn heavy_figures_are_measured_only_in_first_round() {
         let snapshot = wanted(3, &["snapshot".to_owned()]);
         assert!(!snapshot.is_empty() && snapshot.iter().all(|wanted| wanted.round == 1));
     }

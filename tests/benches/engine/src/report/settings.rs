@@ -147,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn several_figures_can_be_named_before_the_next_setting() {
+    fn figure_option_accepts_several_names_before_next_option() {
         let settings = settings("--only drain bulk --rounds 2").unwrap();
         assert_eq!((settings.only, settings.rounds), (vec!["drain".to_owned(), "bulk".to_owned()], Some(2)));
     }
 
     #[test]
-    fn what_is_misspelt_is_refused_with_what_there_is() {
+    fn misspelt_setting_is_refused_with_valid_choices() {
         let refused = |words| settings(words).unwrap_err().to_string();
         assert!(refused("--only drains").contains("there are enqueue-1, "));
         assert!(refused("--rounds --quick").contains("--rounds <N>"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_report_begins_anew_and_single_figures_do_not() {
+    fn complete_report_starts_over_and_single_figure_report_does_not() {
         let folder = std::env::temp_dir().join(format!("runledger-bench-settings-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let whole = settings(&format!("--quick --folder {}", folder.display())).unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_was_interrupted_does_not_go_on_with_another_build() {
+    fn interrupted_report_does_not_resume_with_another_build() {
         let folder = std::env::temp_dir().join(format!("runledger-bench-other-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let build = |programs: &str| {

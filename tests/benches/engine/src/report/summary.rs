@@ -1,11 +1,10 @@
-//! The README's table: one row per figure, with its ratios and whether it meets its targets.
+//! The README's table: one row per headline figure, with its ratios.
 
 use std::fmt::Write;
 
 use super::plan::{Figure, PLAN, whos};
 use super::results::{Entry, Head};
 use super::table::{again, made, median, name, ratio, shown};
-use super::target::sentence;
 use crate::Res;
 
 const BEGIN: &str = "<!-- benchmarks -->";
@@ -13,8 +12,7 @@ const END: &str = "<!-- /benchmarks -->";
 
 /// Replaces the table between the markers.
 pub fn insert(readme: &str, head: &Head, entries: &[Entry]) -> Res<String> {
-    let missing =
-        || format!("the README needs the lines `{BEGIN}` and `{END}`, between which the table stands");
+    let missing = || format!("the README needs the lines `{BEGIN}` and `{END}`, between which the table is");
     let (before, rest) = readme.split_once(BEGIN).ok_or_else(missing)?;
     let (_, after) = rest.split_once(END).ok_or_else(missing)?;
     Ok(format!("{before}{BEGIN}\n{}{END}{after}", table(head, entries)))
@@ -22,8 +20,8 @@ pub fn insert(readme: &str, head: &Head, entries: &[Entry]) -> Res<String> {
 
 fn table(head: &Head, entries: &[Entry]) -> String {
     let mut text = format!(
-        "{} A ratio is Runledger's value to the other's, the median of the rounds. The limit is the bare SQL of the same work.\n\n\
-         | figure | Runledger | the limit | the best peer | to reach |\n|---|---|---|---|---|\n",
+        "{}\n\nA ratio is Runledger's value divided by the other's. The limit is the bare SQL of the same work.\n\n\
+         | figure | Runledger | limit | best peer |\n|---|---|---|---|\n",
         made(head)
     );
     for figure in PLAN.iter().filter(|figure| figure.headline) {
@@ -39,7 +37,7 @@ fn table(head: &Head, entries: &[Entry]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "| {}{} | {} {} | {} | {} | {} |",
+            "| {}{} | {} {} | {} | {} |",
             figure.heading(head.mode, entries),
             again(entries, figure.name).map_or_else(String::new, |again| format!(" ({again})")),
             shown(own),
@@ -50,11 +48,9 @@ fn table(head: &Head, entries: &[Entry]) -> String {
                 who,
                 value
             )),
-            sentence(figure, entries).unwrap_or_default()
         );
     }
-    text + "\nEverything, with plots, and how to make it again: [docs/benchmarks](docs/benchmarks/README.md). What is not met, by how far and why: \
-            [decision 0006](docs/decisions/0006-throughput.md).\n"
+    text + "\nAll figures, targets and plots: [benchmarks](docs/benchmarks/README.md).\n"
 }
 
 fn best_peer(figure: &Figure, entries: &[Entry]) -> Option<(&'static str, f64)> {
@@ -82,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_stands_between_its_markers_and_nothing_else_changes() {
+    fn summary_replaces_only_table_between_markers() {
         let entries = [
             measured(1, "drain", "limit", 100.0),
             measured(1, "drain", "runledger", 70.0),
@@ -91,39 +87,35 @@ mod tests {
         let readme = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
         let new = insert(&readme, &head(), &entries).unwrap();
         assert!(new.starts_with(&format!(
-            "before\n{BEGIN}\nMade on 2026-01-01 of commit `c0ffee`, in 3 rounds, on 2 cores."
+            "before\n{BEGIN}\nMeasured on 2026-01-01 of commit `c0ffee`, in 3 rounds, on 2 cores."
         )));
         assert!(new.ends_with(&format!("{END}\nafter\n")) && !new.contains("old"), "{new}");
         assert!(new.contains("| 70 jobs/s | 100 (0.7 ×) | 35 (`graphile_worker` "), "{new}");
-        assert!(new.contains("≥ 0.6 of limit: met; ≥ 1 × of graphile_worker: met |"), "{new}");
         assert_eq!(insert(&new, &head(), &entries).unwrap(), new);
         assert!(insert("no markers", &head(), &entries).is_err());
     }
 
     #[test]
-    fn a_figure_that_was_measured_again_says_when_and_of_which_commit() {
+    fn remeasured_figure_states_date_and_commit() {
         let mut own = measured(1, "drain", "runledger", 1.0);
         own.again = Some("2026-02-03".to_owned());
         own.line = own.line.map(|line| line.of_commit("beef".to_owned()));
-        let entries = [own, measured(1, "bulk", "runledger", 1.0)];
+        let entries = [own, measured(1, "enqueue-8", "runledger", 1.0)];
         let new = insert(&format!("{BEGIN}\n{END}"), &head(), &entries).unwrap();
         let rows = |words: &str| new.lines().filter(|line| line.contains(words)).count();
-        assert_eq!(
-            rows("one worker process (measured again, by itself, on 2026-02-03 of commit `beef`) |"),
-            1
-        );
-        assert_eq!(rows("measured again"), 1);
+        assert_eq!(rows("one worker process (measured alone on 2026-02-03 of commit `beef`) |"), 1);
+        assert_eq!(rows("measured alone"), 1);
     }
 
     #[test]
-    fn nothing_is_a_multiple_of_nothing() {
+    fn summary_shows_no_ratio_to_zero_value() {
         let entries = [measured(1, "drain", "runledger", 1.0), measured(1, "drain", "underway", 0.0)];
         let new = insert(&format!("{BEGIN}\n{END}"), &head(), &entries).unwrap();
         assert!(new.contains("| 0 (`underway` ") && !new.contains("inf"), "{new}");
     }
 
     #[test]
-    fn the_best_peer_is_the_one_with_the_least_where_less_is_better() {
+    fn best_peer_has_least_value_where_less_is_better() {
         let of = |name: &str| {
             let lines = [
                 measured(1, name, "runledger", 1.0),

@@ -9,11 +9,17 @@ use crate::line::Line;
 
 const HEAD: &str = "# Benchmarks
 
-Every figure of the engine, beside its limit (the bare SQL of the same work through the same driver) and peers from the crate registry at their best
-documented settings, interleaved in one run. The value is the median of the rounds, with the lowest and the highest where there was more than one; a ratio is the median of the rounds' ratios.
-Read ratios: absolute figures are those of one small machine, whose speed changes from one minute to the next. Work counts as done when the database says so. A peer that needs minutes for as much work gets less; the amount stands beside its ratio.
+This page compares Runledger with bare SQL and with other job and workflow crates, on one machine.
 
-What is not met, by how far and why, as measured: [decision 0006](../decisions/0006-throughput.md).
+- **The limit** is the bare SQL of the same work through the same driver, without an engine.
+- **Peers** are crates from the registry with their best documented settings. A slow peer gets less work; its amount is
+  beside its ratio.
+- **A value** is the median of the rounds, with the lowest and the highest. The contenders take turns within a round.
+- **A ratio** is Runledger's value divided by the other's, the median of the rounds. Compare ratios: absolute values
+  belong to this machine.
+- **Work is done** when the database shows it.
+
+[Decision 0006](../decisions/0006-throughput.md) explains the missed targets.
 
 ";
 
@@ -21,48 +27,60 @@ What is not met, by how far and why, as measured: [decision 0006](../decisions/0
 const AMOUNTS: [&str; 4] = ["jobs", "workflows", "steps", "runs"];
 
 const COMMANDS: &str = "
-## To make it again
+## Repeat the measurements
 
 ```sh
 cargo build --release -p runledger-bench
 cargo build --release --manifest-path tests/benches/peers/Cargo.toml
-target/release/bench report                  # everything; goes on where it was interrupted
+target/release/bench report                  # everything; continues an interrupted report
 target/release/bench report --quick          # smaller sizes, one round
-target/release/bench report --only drain     # one figure, or a family such as `workflows`; the others stay
-target/release/bench report --only snapshot --hold 600   # with everybody's snapshot held for ten minutes
+target/release/bench report --only drain     # one figure, or a family such as `workflows`
+target/release/bench report --only snapshot --hold 600   # holds the snapshot for ten minutes
 ```
 
-It writes this page, the plots, `results.jsonl` with a line for each measurement, and the table in the project's README. It ends with an error where
-anybody failed. A single measurement, on an empty database: `DATABASE_URL=… target/release/bench runledger drain --jobs 100000`, or `limit` in the place
-of `runledger`; of a peer by `runledger-peers`.
+The report writes this page, the plots, `results.jsonl` with one line per measurement, and the table in the README. It
+fails if a contender failed. One measurement on an empty database:
 
-## What has no row, and why
+```sh
+DATABASE_URL=… target/release/bench runledger drain --jobs 100000   # or `limit` instead of `runledger`
+```
 
-`tests/benches/peers/README.md` says what each peer's figure includes: `graphile_worker` deletes its jobs where the engine keeps their history, and its locks
-are not fenced. The limit of `workflows` has no enqueue, claim or settlement; that of `enqueue` writes one row where the engine writes two.
+`runledger-peers` measures one peer in the same way.
 
-- **Recovery**: bare SQL has no worker that could be found dead, so there is no limit. Of the peers only `dbos` is measured, where the killed process is
-  started again: its launch puts back what its executor (`Config::executor_id`, `local` by default) had left, and no other process does so by itself. By their
-  defaults the others take over after 30 s (`underway`, `Task::heartbeat`), 60 s (`apalis-postgres`, `Config::heartbeat_interval` times
-  `missed_heartbeats`), an hour (`riverqueue`, `ClientBuilder::with_rescue_after`), or never (`graphile_worker`, whose `WorkerOptions::worker_recovery` is off;
-  switched on, `sweep_threshold` is five minutes). These are their settings, not measurements.
-- **Memory** has no limit: bare SQL holds no workflow. A held job of `graphile_worker` has no recorded steps. `underway` holds two connections for each task
-  that runs, so 512 of them need more than the server allows; `apalis-postgres` and `riverqueue` have no workflows whose steps are recorded as they end.
-- **Idle** has no limit: bare SQL that has nothing to do asks nothing.
-- **Sleepers** have no peer: `dbos` keeps a sleeping workflow as a task of its process, `underway` reads all rows of a queue at each claim, and the others
-  know delayed jobs, but no workflow that sleeps between recorded steps. One of them
-  has gone to sleep in the worker, the others are copies of its rows: the figure is of rows and of waking. What a worker holds of runs that it has put to
-  sleep is asked by `tests/leaks`, with ten thousand. The limit has fewer runs, of which it claims the same number a statement.
-- **Backlogs**: `dbos` and `riverqueue` need minutes for a million jobs, and `underway` reads all of them at each claim. `graphile_worker` keeps no finished
-  job; `apalis-postgres`, whose finished jobs are marked by one statement here, claims of its queue what is due, whatever job it is.
-- **A snapshot**: without an enqueue of many in one transaction of the caller's (`dbos`, `apalis-postgres`), or with one that takes ten seconds for a round
-  (`riverqueue`), nothing is there at once. `underway` has a smaller load: it does not run two thousand jobs a second.
-- **Processes**: of the peers `graphile_worker` alone, which is the fastest by one.
-- **1,000 a second** are more than `underway` runs. `dbos` starts them in the process that enqueues them.
+## What is not compared, and why
+
+`tests/benches/peers/README.md` describes the figures of each peer. `graphile_worker` deletes its jobs and does not
+fence its locks. Runledger keeps the history of its jobs. The limit of `workflows` contains no enqueue, claim or
+settlement. The limit of `enqueue` writes one row, and Runledger writes two.
+
+- **Recovery** has no limit, because bare SQL has no worker. Of the peers, only a restarted `dbos` process continues its
+  own runs at its start. The other peers continue the jobs of a killed process after a fixed time, by default: 30 s
+  (`underway`, `Task::heartbeat`), 60 s (`apalis-postgres`, `Config::heartbeat_interval` times `missed_heartbeats`), one
+  hour (`riverqueue`, `ClientBuilder::with_rescue_after`), or never (`graphile_worker`, unless
+  `WorkerOptions::worker_recovery` is on; then five minutes). These times are settings, not measurements.
+- **Memory** has no limit, because bare SQL holds no workflow. A job of `graphile_worker` has no recorded steps.
+  `underway` holds two connections per running task, and the server does not allow enough of them. `apalis-postgres` and
+  `riverqueue` record no steps.
+- **Idle** has no limit: bare SQL sends nothing without work.
+- **Sleepers** have no peer. `dbos` keeps a sleeping workflow as a task of its process. `underway` reads all rows of a
+  queue at each claim. The others have delayed jobs, but no workflows that sleep between recorded steps. One sleeper has
+  run in the worker, and the others are copies of its rows, so the figure measures rows and wake-ups. The test
+  `tests/leaks` measures what a worker keeps in memory for ten thousand suspended runs. The limit has fewer runs.
+- **Backlogs**: `dbos` and `riverqueue` need minutes for a million jobs. `underway` reads all of them at each claim.
+  `graphile_worker` keeps no finished jobs. The finished jobs of `apalis-postgres` are marked by one statement.
+- **Snapshot**: `dbos` and `apalis-postgres` cannot enqueue many jobs in one transaction of the caller, and `riverqueue`
+  needs ten seconds for it. `underway` has a smaller load, because it does not run 2,000 jobs per second.
+- **Processes**: only the fastest peer by one process, `graphile_worker`.
+- **1,000 per second**: `underway` does not run so many. `dbos` starts the jobs in the process that enqueues them.
 ";
 
 pub fn page(head: &Head, entries: &[Entry]) -> String {
-    let mut page = format!("{HEAD}{}\n\n{}", made(head), rounds(entries));
+    let (machine, server) = machine_and_server(head);
+    let mut page = format!(
+        "{HEAD}{}\n\n- **Machine**: {machine}\n- **Server**: {server}\n\n{}",
+        made(head),
+        rounds(entries)
+    );
     for figure in PLAN {
         let of_figure: Vec<&Entry> = entries.iter().filter(|entry| entry.figure == figure.name).collect();
         if of_figure.is_empty() {
@@ -71,7 +89,7 @@ pub fn page(head: &Head, entries: &[Entry]) -> String {
         // Writing to a string does not fail.
         let _ = write!(page, "\n## {}\n\n{}.\n\n", figure.name, capital(&figure.heading(head.mode, entries)));
         if let Some(targets) = sentence(figure, entries) {
-            let _ = writeln!(page, "To reach: {targets}.\n");
+            let _ = writeln!(page, "Targets: {targets}.\n");
         }
         page += &table(figure, entries);
         page += &remarks(&of_figure);
@@ -92,7 +110,7 @@ fn rounds(entries: &[Entry]) -> String {
         (1..=last).map(|round| shown((seconds(entries, round) / 60.0).ceil())).collect();
     let named = |rounds| in_rounds(rounds).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     format!(
-        "The rounds took {} minutes. In one round only, because they count or because they hold something for long: {}. In two, because they take long: {}.\n",
+        "The rounds took {} minutes. These figures were measured in one round, because they count or take long: {}. These in two rounds: {}.\n",
         minutes.join(", "),
         named(1),
         named(2)
@@ -108,25 +126,32 @@ fn seconds(entries: &[Entry], round: usize) -> f64 {
     PLAN.iter().map(of).sum()
 }
 
-/// The commit, date, machine and size of the report.
+/// The commit, date, processor and size of the report.
 pub fn made(head: &Head) -> String {
     let size = match head.mode {
         Mode::Full => "",
-        Mode::Smoke => {
-            " A hundredth of each size: this shows that everything runs, and the figures say nothing."
-        }
-        Mode::Quick => " A quick report: smaller sizes, which favour nobody but are noisier.",
+        Mode::Smoke => " A smoke report with a hundredth of each size: its values have no meaning.",
+        Mode::Quick => " A quick report with smaller sizes and more noise.",
     };
     let rounds = if head.rounds == 1 { "one round".to_owned() } else { format!("{} rounds", head.rounds) };
     let of = head.build.as_ref().map_or_else(String::new, |build| {
-        let changes = if build.dirty { " with changes that no commit has" } else { "" };
+        let changes = if build.dirty { " with uncommitted changes" } else { "" };
         format!(" of commit `{}`{changes}", build.commit)
     });
-    format!("Made on {}{of}, in {rounds}, on {}.{size}", head.date, head.machine)
+    let (machine, _) = machine_and_server(head);
+    let cores = machine.split(',').next().unwrap_or_default();
+    format!("Measured on {}{of}, in {rounds}, on {cores}.{size}", head.date)
+}
+
+/// The descriptions of the machine and of its server.
+fn machine_and_server(head: &Head) -> (&str, String) {
+    let server = ", PostgreSQL ";
+    let (machine, version) = head.machine.split_once(server).unwrap_or((&head.machine, ""));
+    (machine, format!("PostgreSQL {version}"))
 }
 
 fn table(figure: &Figure, entries: &[Entry]) -> String {
-    let mut text = String::from("| | median | from – to | Runledger to it |");
+    let mut text = String::from("| | median | lowest – highest | ratio |");
     for (heading, _) in figure.beside {
         text += &format!(" {heading} |");
     }
@@ -219,7 +244,7 @@ pub fn again(entries: &[Entry], figure: &str) -> Option<String> {
     let commits = entries.iter().filter(|entry| entry.figure == figure);
     let commit = commits.filter_map(|entry| entry.line.as_ref()).find_map(|line| line.commit.as_deref());
     let of = commit.map_or_else(String::new, |commit| format!(" of commit `{commit}`"));
-    Some(format!("measured again, by itself, on {}{of}", entry.again.as_deref()?))
+    Some(format!("measured alone on {}{of}", entry.again.as_deref()?))
 }
 
 pub fn median(entries: &[Entry], figure: &str, who: &str, value: Value) -> Option<f64> {
@@ -317,7 +342,7 @@ mod tests {
     use crate::report::results::tests::measured;
 
     #[test]
-    fn numbers_are_written_with_the_digits_that_say_something() {
+    fn numbers_are_shown_with_significant_digits_and_grouped_thousands() {
         let written: Vec<String> =
             [0.0, 0.0412, 0.6, 1.5, 6.0, 42.26, 100.4, 1536.0, 1_234_567.8].map(shown).into();
         assert_eq!(written, ["0", "0.041", "0.6", "1.5", "6", "42.3", "100", "1,536", "1,234,568"]);
@@ -325,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_between_the_middle_two_of_an_even_number() {
+    fn median_averages_middle_two_of_even_count() {
         let of = |values: &[f64]| {
             let entries: Vec<_> = values.iter().map(|value| measured(1, "drain", "limit", *value)).collect();
             median(&entries, "drain", "limit", Value::Rate)
@@ -337,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_that_failed_has_a_row_that_says_why() {
+    fn failed_contender_has_row_with_reason() {
         let mut failed = measured(1, "drain", "dbos", 1.0);
         (failed.line, failed.failed) = (None, Some("timed out".to_owned()));
         let entries = [measured(1, "drain", "limit", 100.0), measured(1, "drain", "runledger", 50.0), failed];
@@ -348,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_the_median_of_the_ratios_of_the_rounds() {
+    fn ratio_is_median_of_round_ratios() {
         let round = |round, limit, own| {
             [measured(round, "drain", "limit", limit), measured(round, "drain", "runledger", own)]
         };
@@ -363,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_says_of_how_much_work_the_other_value_is() {
+    fn ratio_of_different_workload_states_its_size() {
         let of = |who: &str, jobs: u64| {
             let mut entry = measured(1, "drain", who, 10.0);
             if let Some(line) = &mut entry.line {
@@ -378,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_at_the_same_time_is_counted_once() {
+    fn time_of_concurrent_measurements_is_counted_once() {
         let entries = [
             measured(1, "drain", "limit", 1.0),
             measured(1, "drain", "runledger", 1.0),
@@ -391,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_a_table_has_as_many_columns_as_its_head() {
+    fn every_table_row_has_as_many_columns_as_header() {
         for figure in PLAN {
             let entries: Vec<_> = whos(figure).map(|who| measured(1, figure.name, who, 2.0)).collect();
             let text = table(figure, &entries);

@@ -73,7 +73,7 @@ mod tests {
     use crate::report::results::tests::measured;
 
     #[test]
-    fn a_target_is_met_at_its_very_bound_and_unknown_without_both_sides() {
+    fn target_is_met_at_bound_and_unknown_without_both_values() {
         let drain = figure("drain").unwrap();
         let target = Target::OfWho("limit", 0.5);
         let own = measured(1, "drain", "runledger", 50.0);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_may_speak_of_another_figure_of_the_engine() {
+    fn target_may_refer_to_another_figure() {
         let flat = figure("backlog-1m").unwrap();
         let lines =
             [measured(1, "backlog-20k", "runledger", 100.0), measured(1, "backlog-1m", "runledger", 84.0)];
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn less_is_better_where_a_target_says_at_most() {
+    fn upper_bound_target_treats_less_as_better() {
         let idle = figure("latency-idle").unwrap();
         let lines = [measured(1, "latency-idle", "runledger", 1.2)];
         assert_eq!(sentence(idle, &lines).unwrap(), "≤ 1.5 ms: met; p99 ≤ 10: **not met**");

@@ -35,8 +35,8 @@ pub async fn describe(connection: &mut PgConnection) -> Result<String> {
     let memory =
         kib.map_or("unknown memory".to_owned(), |kib| format!("{} GiB of memory", (kib + (1 << 19)) >> 20));
     Ok(format!(
-        "Made on {date} of commit `{}`, on {cores} cores ({model}), {memory}, PostgreSQL {version} (of the npm registry) on the same machine behind a Unix socket, \
-         {}, with `pg_stat_statements`.",
+        "Measured on {date} of commit `{}`.\n\n- **Machine**: {cores} cores ({model}), {memory}\n- **Server**: PostgreSQL {version} (from the npm registry) \
+         on the same machine behind a Unix socket, {}, with `pg_stat_statements`",
         commit(),
         settings.join(", ")
     ))

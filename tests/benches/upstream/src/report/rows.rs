@@ -37,7 +37,7 @@ pub const ROWS: &[Row] = &[
     rate("enqueue-1", "single runs enqueued, 1 client", "runs/s"),
     rate("enqueue-8", "single runs enqueued, 8 clients", "runs/s"),
     rate("enqueue-64", "single runs enqueued, 64 clients", "runs/s"),
-    rate("bulk", "runs enqueued by 1 client, 1,000 a transaction", "runs/s"),
+    rate("bulk", "runs enqueued by 1 client, 1,000 per transaction", "runs/s"),
     rate("submit-3", "chains of 3 submitted, 1 client", "graphs/s"),
     rate("submit-100", "fan-outs of 100 submitted, 1 client", "graphs/s"),
     median("chain-3", "chain of 3 on an idle system, p50", 100.0),
@@ -49,7 +49,7 @@ pub const ROWS: &[Row] = &[
     slow("fan-out-100", "… p99"),
     rate("chains-10", "chains of 10, at once", "graphs/s"),
     rate("fan-outs-100", "fan-outs of 100, at once", "graphs/s"),
-    rate("siblings", "siblings: eight chains of 2 a graph, at once", "graphs/s"),
+    rate("siblings", "siblings: eight chains of 2 per graph, at once", "graphs/s"),
 ];
 
 /// A row about the cost of a graph.
@@ -68,29 +68,26 @@ const fn cost(figure: &'static str, key: &'static str, title: &'static str) -> C
 /// Excludes page images: their volume depends on when the last checkpoint was.
 const fn records(figure: &'static str) -> Cost {
     Cost {
-        figure,
-        key: "wal_bytes",
-        less: Some("image_bytes"),
-        title: "… bytes of WAL without images of pages",
+        figure, key: "wal_bytes", less: Some("image_bytes"), title: "… bytes of WAL without page images"
     }
 }
 
 pub const COSTS: &[Cost] = &[
-    cost("chain-3", "statements", "chain of 3: statements, beyond those of an idle worker"),
-    cost("chain-3", "statements_with_idle", "… all statements, in the pauses between graphs too"),
+    cost("chain-3", "statements", "chain of 3: statements beyond an idle worker"),
+    cost("chain-3", "statements_with_idle", "… all statements, including the pauses"),
     cost("chain-3", "commits", "… commits"),
     records("chain-3"),
-    cost("chain-3", "image_bytes", "… bytes of images of pages"),
-    cost("chain-10", "statements", "chain of 10: statements, beyond those of an idle worker"),
-    cost("chain-10", "statements_with_idle", "… all statements, in the pauses between graphs too"),
+    cost("chain-3", "image_bytes", "… bytes of page images"),
+    cost("chain-10", "statements", "chain of 10: statements beyond an idle worker"),
+    cost("chain-10", "statements_with_idle", "… all statements, including the pauses"),
     cost("chain-10", "commits", "… commits"),
     records("chain-10"),
-    cost("chain-10", "image_bytes", "… bytes of images of pages"),
-    cost("fan-out-100", "statements", "fan-out of 100: statements, beyond those of an idle worker"),
+    cost("chain-10", "image_bytes", "… bytes of page images"),
+    cost("fan-out-100", "statements", "fan-out of 100: statements beyond an idle worker"),
     cost("fan-out-100", "commits", "… commits"),
     records("fan-out-100"),
-    cost("fan-out-100", "image_bytes", "… bytes of images of pages"),
-    cost("chain-10", "idle_statements_per_second", "an idle worker: statements a second"),
+    cost("fan-out-100", "image_bytes", "… bytes of page images"),
+    cost("chain-10", "idle_statements_per_second", "idle worker: statements per second"),
 ];
 
 /// The figure, the value and the title of each count over all rounds.

@@ -35,7 +35,7 @@ const BASE: Figure = Figure {
     rounds: usize::MAX,
     limit: SHORT,
     targets: &[],
-    headline: true,
+    headline: false,
     together: false,
 };
 
@@ -59,6 +59,7 @@ pub const PLAN: &[Figure] = &[
         quick: &["--jobs", "3000"],
         runs: SINGLY,
         targets: &[Target::OfWho("limit", 0.5)],
+        headline: true,
         ..BASE
     },
     Figure {
@@ -101,7 +102,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "drain",
         program: "drain",
-        title: "no-op jobs, enqueued ahead, one worker process",
+        title: "no-op jobs that were enqueued before, one worker process",
         arguments: &["--jobs", "100000"],
         quick: &["--jobs", "50000"],
         runs: &[
@@ -117,23 +118,23 @@ pub const PLAN: &[Figure] = &[
             sized("underway", &["--jobs", "5000"]),
         ],
         targets: &[Target::OfWho("limit", 0.6), Target::OfWho("graphile_worker", 1.0)],
+        headline: true,
         ..BASE
     },
     Figure {
         name: "workflows-1",
         program: "workflows",
-        title: "whole workflows of ten steps, one at a time",
+        title: "workflows of ten steps, one at a time",
         unit: "steps/s",
         arguments: &["--concurrency", "1", "--workflows", "500"],
         quick: &["--workflows", "200"],
         runs: &[run("limit"), run("runledger"), run("dbos"), sized("underway", &["--workflows", "200"])],
-        headline: false,
         ..BASE
     },
     Figure {
         name: "workflows-8",
         program: "workflows",
-        title: "whole workflows of ten steps, 8 at a time",
+        title: "workflows of ten steps, 8 at a time",
         unit: "steps/s",
         arguments: &["--concurrency", "8", "--workflows", "2000"],
         quick: &["--workflows", "1000"],
@@ -143,7 +144,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "workflows-64",
         program: "workflows",
-        title: "whole workflows of ten steps, 64 at a time",
+        title: "workflows of ten steps, 64 at a time",
         unit: "steps/s",
         arguments: &["--concurrency", "64", "--workflows", "10000"],
         quick: &["--workflows", "4000"],
@@ -154,7 +155,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "workflows-256",
         program: "workflows",
-        title: "whole workflows of ten steps, 256 at a time",
+        title: "workflows of ten steps, 256 at a time",
         unit: "steps/s",
         arguments: &["--concurrency", "256", "--workflows", "20000"],
         quick: &["--workflows", "8000"],
@@ -171,12 +172,13 @@ pub const PLAN: &[Figure] = &[
             Target::OfWho("dbos", 15.0),
             Target::OfFigure("workflows-64", 1.0),
         ],
+        headline: true,
         ..BASE
     },
     Figure {
         name: "workflows-512",
         program: "workflows",
-        title: "whole workflows of ten steps, 512 at a time",
+        title: "workflows of ten steps, 512 at a time",
         unit: "steps/s",
         arguments: &["--concurrency", "512", "--workflows", "20000"],
         quick: &["--workflows", "8000"],
@@ -187,7 +189,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "step",
         program: "step",
-        title: "the steps of one workflow, alone",
+        title: "steps of a single workflow",
         unit: "steps/s",
         arguments: &["--steps", "2000"],
         quick: &["--steps", "1000"],
@@ -198,7 +200,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "latency-idle",
         program: "latency",
-        title: "from enqueue to the first line of the body, one at a time",
+        title: "time from enqueue to the start of the body, one job at a time",
         unit: "ms",
         value: Value::P50,
         less: true,
@@ -215,12 +217,13 @@ pub const PLAN: &[Figure] = &[
             run("underway"),
         ],
         targets: &[Target::AtMost(1.5), Target::BesideAtMost("p99", Value::P99, 10.0)],
+        headline: true,
         ..BASE
     },
     Figure {
         name: "latency-1000",
         program: "latency",
-        title: "from enqueue to the first line of the body, 1,000 a second",
+        title: "time from enqueue to the start of the body, 1,000 jobs per second",
         unit: "ms",
         value: Value::P50,
         less: true,
@@ -242,15 +245,16 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "recovery",
         program: "recovery",
-        title: "kill -9 of a worker process until its {workflows} workflows go on in another, default timings",
+        title: "time from kill -9 of a worker until another resumes its {workflows} workflows, default timings",
         arguments: &["--fast", "0", "--workflows", "256"],
         targets: &[Target::AtMost(6.0)],
+        headline: true,
         ..RECOVERY
     },
     Figure {
         name: "recovery-fast",
         program: "recovery",
-        title: "kill -9 of a worker process until its {workflows} workflows go on in another, fast timings",
+        title: "time from kill -9 of a worker until another resumes its {workflows} workflows, fast timings",
         arguments: &["--fast", "1", "--workflows", "256"],
         targets: &[Target::AtMost(1.5)],
         ..RECOVERY
@@ -258,7 +262,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "recovery-restart",
         program: "recovery",
-        title: "kill -9, and a start under the same name until its {workflows} workflows go on, default timings",
+        title: "time from a restart under the same name until it resumes its {workflows} workflows",
         runs: &[run("runledger"), run("dbos")],
         arguments: &["--restart", "1", "--workflows", "256"],
         targets: &[Target::AtMost(1.0)],
@@ -266,7 +270,7 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "backlog-20k",
-        title: "draining {jobs} jobs while {queued} more stay queued",
+        title: "{jobs} jobs beside {queued} that stay queued",
         arguments: &["--jobs", "50000", "--queued", "20000"],
         quick: &["--jobs", "30000"],
         runs: &[run("limit"), run("runledger"), run("graphile_worker"), run("apalis-postgres")],
@@ -274,7 +278,7 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "backlog-1m",
-        title: "draining {jobs} jobs while {queued} more stay queued",
+        title: "{jobs} jobs beside {queued} that stay queued",
         arguments: &["--jobs", "50000", "--queued", "1000000"],
         quick: &["--jobs", "30000", "--queued", "200000"],
         runs: &[run("limit"), run("runledger"), run("graphile_worker"), run("apalis-postgres")],
@@ -283,7 +287,7 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "backlog-finished",
-        title: "draining {jobs} jobs beside {queued} queued and {finished} finished",
+        title: "{jobs} jobs beside {queued} queued and {finished} finished jobs",
         arguments: &["--jobs", "50000", "--queued", "20000", "--finished", "1000000"],
         quick: &["--jobs", "30000", "--finished", "200000"],
         runs: &[run("limit"), run("runledger"), run("apalis-postgres")],
@@ -292,7 +296,7 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "backlog-unknown",
-        title: "draining {jobs} jobs beside {queued} queued and {unknown} of a job that nobody serves",
+        title: "{jobs} jobs beside {queued} queued jobs and {unknown} that no worker serves",
         arguments: &["--jobs", "50000", "--queued", "20000", "--unknown", "200000"],
         quick: &["--jobs", "30000"],
         runs: &[run("limit"), run("runledger"), run("graphile_worker")],
@@ -302,7 +306,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "one-transaction",
         program: "one-transaction",
-        title: "{jobs} jobs enqueued in one transaction, from its commit on",
+        title: "{jobs} jobs of one transaction, from its commit",
         beside: &[("until the first begins, ms", Value::Named("began_ms"))],
         arguments: &["--jobs", "10000"],
         runs: &[
@@ -317,7 +321,7 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "snapshot",
-        title: "draining by a worker that runs on, after a snapshot was held for {seconds} s under {rate} jobs a second, to before it and after it",
+        title: "rate of a long-running worker under a snapshot held for {seconds} s at {rate} jobs per second, relative to its rate without",
         runs: &[
             run("limit"),
             run("runledger"),
@@ -330,13 +334,13 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "snapshot-fresh",
-        title: "draining by a worker that has just started, after a snapshot was held for {seconds} s under {rate} jobs a second, to before it and after it",
+        title: "rate of a fresh worker under a snapshot held for {seconds} s at {rate} jobs per second, relative to its rate without",
         runs: &[sized("runledger", &["--fresh", "1"])],
         ..SNAPSHOT
     },
     Figure {
         name: "snapshot-10m",
-        title: "draining by a worker that runs on, after a snapshot was held for {seconds} s under {rate} jobs a second, to before it and after it",
+        title: "rate of a long-running worker under a snapshot held for {seconds} s at {rate} jobs per second, relative to its rate without",
         runs: &[sized("runledger", &["--seconds", "600"])],
         targets: &[Target::AtLeast(0.9)],
         ..SNAPSHOT
@@ -344,11 +348,11 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "sleepers",
         program: "sleepers",
-        title: "{runs} sleeping workflows that fall due together, until all have ended",
+        title: "{runs} sleeping workflows that are due at one instant",
         unit: "runs/s",
         beside: &[
-            ("memory of the worker before, MiB", Value::Named("idle_mib")),
-            ("grown while they sleep, MiB", Value::Named("growth_mib")),
+            ("memory before, MiB", Value::Named("idle_mib")),
+            ("growth while they sleep, MiB", Value::Named("growth_mib")),
         ],
         arguments: &["--runs", "1000000"],
         quick: &["--runs", "100000"],
@@ -390,8 +394,8 @@ pub const PLAN: &[Figure] = &[
         name: "idle",
         program: "idle",
         together: true,
-        title: "statements a second of an idle worker process",
-        unit: "a second",
+        title: "statements per second of an idle worker",
+        unit: "per second",
         value: Value::Named("queries"),
         less: true,
         beside: &[("connections beyond the pool", Value::Named("beyond_pool"))],
@@ -415,7 +419,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "wal-job",
         program: "costs",
-        title: "bytes of WAL of a no-op job: its enqueue, claim and settlement",
+        title: "WAL of a no-op job: enqueue, claim and settlement",
         unit: "bytes",
         value: Value::Named("wal_bytes"),
         less: true,
@@ -441,7 +445,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "wal-step",
         program: "step-costs",
-        title: "bytes of WAL of a step, with a tenth of its workflow",
+        title: "WAL of a step and a tenth of its workflow",
         unit: "bytes",
         value: Value::Named("wal_bytes"),
         less: true,
@@ -460,7 +464,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "memory",
         program: "memory",
-        title: "resident memory of a worker process with {workflows} workflows under way",
+        title: "resident memory of a worker with {workflows} active workflows",
         unit: "MiB",
         value: Value::Named("busy_mib"),
         less: true,
@@ -499,7 +503,7 @@ const RECOVERY: Figure = Figure {
 const BACKLOG: Figure = Figure {
     program: "backlog",
     beside: &[
-        ("p50 of a higher priority meanwhile, ms", Value::P50),
+        ("p50 of a higher priority, ms", Value::P50),
         ("p99", Value::P99),
         ("p50 of another queue, ms", Value::Named("other_p50_ms")),
         ("p99", Value::Named("other_p99_ms")),
@@ -510,10 +514,10 @@ const BACKLOG: Figure = Figure {
 
 const SNAPSHOT: Figure = Figure {
     program: "snapshot",
-    unit: "of the rate without",
+    unit: "of the rate without a snapshot",
     value: Value::Named("kept"),
     beside: &[
-        ("before, jobs/s", Value::Named("before")),
+        ("before it, jobs/s", Value::Named("before")),
         ("under it, jobs/s", Value::Named("after")),
         ("after it, jobs/s", Value::Named("released")),
     ],
@@ -526,7 +530,7 @@ const SNAPSHOT: Figure = Figure {
 
 const PROCESSES: Figure = Figure {
     program: "processes",
-    title: "{jobs} no-op jobs that fall due together, worker processes: {processes}",
+    title: "{jobs} no-op jobs that are due at one instant, worker processes: {processes}",
     quick: &["--jobs", "50000"],
     runs: &[run("limit"), run("runledger"), run("graphile_worker")],
     rounds: 2,
