@@ -61,44 +61,54 @@ mod readme {
     mod of_the_crate {}
 }
 
-/// Compiles the examples of the pages in `docs`.
+/// Compiles the examples of the book in `docs`. `tests/tidy` checks that no page is missing.
 #[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../docs/workflows.md")]
-    mod workflows {}
-    #[doc = include_str!("../../docs/waiting.md")]
+mod book {
+    #[doc = include_str!("../../docs/guides/workflows/steps.md")]
+    mod steps {}
+    #[doc = include_str!("../../docs/guides/workflows/retries.md")]
+    mod retries {}
+    #[doc = include_str!("../../docs/guides/workflows/waiting.md")]
     mod waiting {}
-    #[doc = include_str!("../../docs/transactions.md")]
+    #[doc = include_str!("../../docs/guides/workflows/transactions.md")]
     mod transactions {}
-    #[doc = include_str!("../../docs/changes.md")]
-    mod changes {}
-    #[doc = include_str!("../../docs/control.md")]
-    mod control {}
-    #[doc = include_str!("../../docs/graphs.md")]
+    #[doc = include_str!("../../docs/guides/workflows/sagas.md")]
+    mod sagas {}
+    #[doc = include_str!("../../docs/guides/graphs/graphs.md")]
     mod graphs {}
-    #[doc = include_str!("../../docs/determinism.md")]
+    #[doc = include_str!("../../docs/guides/graphs/gates.md")]
+    mod gates {}
+    #[doc = include_str!("../../docs/guides/graphs/grow.md")]
+    mod grow {}
+    #[doc = include_str!("../../docs/guides/graphs/pictures.md")]
+    mod pictures {}
+    #[doc = include_str!("../../docs/guides/operate/deploys.md")]
+    mod deploys {}
+    #[doc = include_str!("../../docs/guides/operate/control.md")]
+    mod control {}
+    #[doc = include_str!("../../docs/guides/operate/concurrency.md")]
+    mod concurrency {}
+    #[doc = include_str!("../../docs/guides/operate/settings.md")]
+    mod settings {}
+    #[doc = include_str!("../../docs/guides/operate/observe.md")]
+    mod observe {}
+    #[doc = include_str!("../../docs/concepts/determinism.md")]
     mod determinism {}
+    #[doc = include_str!("../../docs/reference/compiler-checks.md")]
+    mod compiler_checks {}
+    #[cfg(feature = "aes-gcm")]
+    #[doc = include_str!("../../docs/guides/workflows/payloads.md")]
+    mod payloads {}
+    #[cfg(feature = "logs")]
+    #[doc = include_str!("../../docs/guides/operate/logs.md")]
+    mod logs {}
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../docs/tutorial.md")]
+    mod tutorial {}
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../docs/guides/workflows/testing.md")]
+    mod testing {}
 }
-
-/// Compiles the examples of the page about payloads.
-#[cfg(all(doctest, feature = "aes-gcm"))]
-#[doc = include_str!("../../docs/payloads.md")]
-mod payloads_page {}
-
-/// Compiles the example of the page about logs.
-#[cfg(all(doctest, feature = "logs"))]
-#[doc = include_str!("../../docs/logs.md")]
-mod logs_page {}
-
-/// Compiles the examples of the first page. Its test needs the `testing` feature.
-#[cfg(all(doctest, feature = "testing"))]
-#[doc = include_str!("../../docs/getting-started.md")]
-mod getting_started_page {}
-
-/// Compiles the examples of the page about testing.
-#[cfg(all(doctest, feature = "testing"))]
-#[doc = include_str!("../../docs/testing.md")]
-mod testing_page {}
 
 #[doc(hidden)]
 #[path = "private.rs"]

@@ -119,7 +119,7 @@ async fn submitted_graph_picture_shows_state_and_reason_of_each_node() {
     worker.stop().await;
 }
 
-/// The graph of `docs/graphs.md`.
+/// The graph of `docs/guides/graphs/graphs.md`.
 mod page {
     use super::*;
 
@@ -160,10 +160,10 @@ async fn graphs_docs_page_contains_picture_of_its_graph() {
     let handle = graph.result(published).enqueue(&db).await.unwrap();
     eventually(async || handle.graph_state().await.unwrap(), |state| *state == GraphState::Waiting).await;
     let table = handle.picture().await.unwrap().to_string();
-    let page = include_str!("../../docs/graphs.md");
+    let page = include_str!("../../docs/guides/graphs/pictures.md");
     assert!(
         page.contains(&format!("```text\n{table}```")),
-        "docs/graphs.md does not have:\n{table}"
+        "docs/guides/graphs/pictures.md does not have:\n{table}"
     );
     worker.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The grants of `docs/roles.md` suffice for each role, and give no more rights.
+//! The grants of `docs/guides/operate/roles.md` suffice for each role, and give no more rights.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,7 +53,7 @@ static N_STEPS: AtomicUsize = AtomicUsize::new(0);
 
 /// The SQL blocks of the page, with roles that only this database uses.
 fn blocks(database: &str) -> Vec<String> {
-    include_str!("../../docs/roles.md")
+    include_str!("../../docs/guides/operate/roles.md")
         .split("```sql\n")
         .skip(1)
         .filter_map(|rest| rest.split("```").next())

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::source::{File, files, parts, root};
 
 #[test]
-fn every_relative_link_of_a_page_leads_to_a_file() {
+fn every_relative_link_in_pages_leads_to_file_and_heading() {
     let pages: Vec<File> = files("", ".md");
     assert!(pages.iter().any(|page| page.path == "README.md"));
     for page in pages {
@@ -13,15 +13,35 @@ fn every_relative_link_of_a_page_leads_to_a_file() {
         let place = root().join(&page.path).canonicalize().unwrap();
         let folder = place.parent().unwrap();
         for target in targets(&page.text) {
-            let path = target.split('#').next().unwrap_or_default();
-            let elsewhere = path.is_empty() || path.contains("://") || path.starts_with("mailto:");
-            page.check(elsewhere || folder.join(path).exists(), &format!("`{target}` does not exist"));
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            if path.contains("://") || path.starts_with("mailto:") {
+                continue;
+            }
+            let file = if path.is_empty() { place.clone() } else { folder.join(path) };
+            page.check(file.exists(), &format!("`{target}` does not exist"));
+            let has_heading = heading.is_empty()
+                || !path.ends_with(".md")
+                || headings(&std::fs::read_to_string(&file).unwrap()).contains(heading);
+            page.check(has_heading, &format!("`{target}`: there is no such heading"));
         }
     }
 }
 
+/// Returns the anchors of a page's headings, as GitHub and mdbook name them.
+fn headings(page: &str) -> HashSet<String> {
+    let outside = page.split("```").step_by(2);
+    let headings = outside.flat_map(str::lines).filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| {
+            let text = line.trim_start_matches('#').trim().to_lowercase();
+            let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        })
+        .collect()
+}
+
 #[test]
-fn every_file_that_the_architecture_names_exists() {
+fn every_file_named_by_architecture_page_exists() {
     let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let suffixes = [".rs", ".sql", ".md"];
     let paths: Vec<String> =
@@ -34,7 +54,7 @@ fn every_file_that_the_architecture_names_exists() {
 
 /// A package registry shows the page of a crate without the repository.
 #[test]
-fn page_of_a_crate_has_no_relative_links() {
+fn crate_page_has_no_relative_links() {
     for page in ["runledger/README.md", "runledger-macros/README.md"] {
         let text = std::fs::read_to_string(root().join(page)).unwrap();
         let relative: Vec<&str> = targets(&text)
@@ -59,7 +79,7 @@ const OWNERS: [(&str, &str); 9] = [
 ];
 
 #[test]
-fn every_method_that_a_page_or_an_error_names_exists() {
+fn every_method_named_by_page_or_error_exists() {
     let program = files("runledger/src", ".rs");
     let methods: HashSet<(String, String)> = program.iter().flat_map(|file| methods(&file.text)).collect();
     let is_text = |page: &File| !page.path.starts_with("docs/decisions/");
@@ -131,6 +151,6 @@ fn targets(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn links_in_code_are_none() {
+fn links_in_fenced_code_are_ignored() {
     assert_eq!(targets("[a](b.md#c) ```rust\nx[0](y)\n``` ![d](e.png \"f\")"), ["b.md#c", "e.png"]);
 }

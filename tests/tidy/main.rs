@@ -2,6 +2,7 @@
 //! opinion.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod book;
 mod generated;
 mod layers;
 mod links;

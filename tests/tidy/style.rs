@@ -25,7 +25,7 @@ fn no_file_is_longer_than_600_lines() {
 const MOST_FILES: usize = 15;
 
 #[test]
-fn no_folder_of_the_library_has_more_than_15_files() {
+fn no_library_folder_has_more_than_15_files() {
     let mut folders: BTreeMap<&Path, usize> = BTreeMap::new();
     let checked: Vec<File> = [".rs", ".sql"].iter().flat_map(|end| files("runledger/src", end)).collect();
     for file in &checked {
@@ -34,6 +34,26 @@ fn no_folder_of_the_library_has_more_than_15_files() {
     for (folder, n_files) in folders {
         assert!(n_files <= MOST_FILES, "{}: {n_files} files: group them", folder.display());
     }
+}
+
+const MOST_WORDS: usize = 10;
+
+#[test]
+fn test_names_have_at_most_ten_words() {
+    let mut n_tests = 0;
+    for file in everything() {
+        let mut is_test = false;
+        for line in file.text.lines().map(str::trim_start) {
+            if let Some(attribute) = line.strip_prefix("#[") {
+                is_test |= attribute.split(['(', ']']).next().is_some_and(|name| name.ends_with("test"));
+            } else if let Some((_, rest)) = line.split_once("fn ").filter(|_| is_test) {
+                let name = rest.split('(').next().unwrap_or_default();
+                file.check(name.split('_').count() <= MOST_WORDS, &format!("`{name}` is too long"));
+                (is_test, n_tests) = (false, n_tests + 1);
+            }
+        }
+    }
+    assert!(n_tests > 1_000, "{n_tests} tests were found");
 }
 
 const MOST_COLUMNS: usize = 100;
@@ -65,7 +85,7 @@ fn comment_of(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn no_example_in_the_documentation_is_ignored() {
+fn no_documentation_example_is_ignored() {
     for file in everything() {
         for line in file.text.lines().map(str::trim) {
             let fence = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim);
@@ -92,7 +112,7 @@ fn unsafe_code_is_forbidden_in_every_member() {
 }
 
 #[test]
-fn no_unfinished_work_is_marked_in_place_of_being_done() {
+fn code_has_no_todo_markers_or_debug_macros() {
     for file in everything() {
         let code = parts(&file.text).code;
         for mark in ["todo!", "unimplemented!", "dbg!"] {

@@ -213,7 +213,7 @@ async fn different_step_at_recorded_place_blocks_run_until_code_matches() {
     let text = diverge("renamed").await;
     assert!(text.contains("step `links` stands where `left` was recorded (step 1)"), "{text}");
     says_the_line(&text, "wf.step(if how == \"renamed\"");
-    let page: Vec<&str> = include_str!("../../docs/determinism.md").split_whitespace().collect();
+    let page: Vec<&str> = include_str!("../../docs/concepts/determinism.md").split_whitespace().collect();
     let (what, behind) = text.split_once(" is at ").unwrap();
     let (_, then) = behind.split_once("; ").unwrap();
     assert!(page.join(" ").contains(what) && page.join(" ").contains(then), "the page shows another: {text}");

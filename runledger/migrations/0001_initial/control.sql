@@ -1,4 +1,4 @@
--- What people and deadlines ask of runs and jobs. See docs/control.md.
+-- What people and deadlines ask of runs and jobs.
 
 -- Cancel requests that have not taken effect.
 create table runledger.cancel (

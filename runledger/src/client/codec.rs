@@ -14,7 +14,7 @@ use crate::model::payload::{Codec, CodecError, Place, Sealed};
 /// Each key has a name, which is stored with the payloads it sealed. The current key seals;
 /// previous keys only open. To rotate the key without downtime, first deploy the new key to all
 /// programs as a previous key. Then let them seal with it. Remove the old key when no stored
-/// payload uses it any more (`docs/payloads.md` has the query).
+/// payload uses it any more (`docs/reference/schema.md` has the query).
 ///
 /// Each run has its own key, derived from the given key. So random 96-bit nonces do not repeat,
 /// whatever the number of runs. The length of a payload remains visible.

@@ -134,7 +134,8 @@ impl<T> RunHandle<T> {
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }
 
-    /// Returns the attempts of the run and the failed tries of its steps, oldest first. One query.
+    /// Returns the attempts of the run and the failed tries of its steps, oldest first. Empty if
+    /// the run does not exist. One query.
     ///
     /// # Errors
     /// A database error.
@@ -142,7 +143,8 @@ impl<T> RunHandle<T> {
         Ok(inspect::attempts(&mut *connection(self.pool()?).await?, self.run_id, &self.sealer()).await?)
     }
 
-    /// Returns the recorded steps of the run, in the order of its code. One query.
+    /// Returns the recorded steps of the run, in the order of its code. Empty if the run does not
+    /// exist. One query.
     ///
     /// # Errors
     /// A database error.
@@ -268,7 +270,10 @@ impl<T> RunHandle<T> {
     ///
     /// # Errors
     /// [`ClientError::WrongState`] if the run is neither paused nor blocked and has no pause
-    /// request, or a database error.
+    /// request, [`ClientError::NoSuchRun`], or a database error.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: a dropped call may still resume the run. A repetition is then refused.
     ///
     /// # Cost
     /// One transaction of two statements.

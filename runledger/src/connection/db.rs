@@ -280,7 +280,7 @@ impl Db {
     /// such a `Db` exists, the process refuses calls and signals on bare connections and pools of
     /// the application, because they have no codec. Use [`db.on(&mut connection)`](Self::on) or a
     /// transaction of [`begin`](Self::begin). Costs nothing unless it writes; see the page
-    /// `docs/payloads.md` of the source.
+    /// `docs/guides/workflows/payloads.md` of the source.
     #[must_use]
     pub fn with_codec(self, codec: impl Codec) -> Self {
         let sealer = self.sealer.with_codec(Arc::new(codec), true);

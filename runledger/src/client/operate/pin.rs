@@ -35,7 +35,8 @@ impl<T> RunHandle<T> {
         moved(self.id(), pin::pin(&mut connection, self.id(), version.max(FIRST)).await?)
     }
 
-    /// Returns the moves of the run between versions of its code, oldest first. One query.
+    /// Returns the moves of the run between versions of its code, oldest first. Empty if the run
+    /// does not exist. One query.
     ///
     /// # Errors
     /// A database error.
