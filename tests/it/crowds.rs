@@ -340,6 +340,40 @@ async fn claim_compares_runs_only_with_permits_of_their_resource() {
     assert!(met < 100.0, "{met} rows for each permit\n{plan}");
 }
 
+/// Live nodes of other graphs.
+const OTHER_NODES: usize = 5_000;
+
+#[tokio::test]
+async fn release_under_plan_for_empty_tables_reads_only_its_nodes() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    execute(&mut connection, SESSION_SETTINGS).await;
+    let nodes: Vec<String> = (1..=20).map(|n| format!("00000000-0000-0000-0000-{n:012}")).collect();
+    let arguments = format!("'{{{}}}'", nodes.join(","));
+    // A worker plans the statement once, perhaps while there are no graphs.
+    explain(&mut connection, "costs off", "release", &arguments).await;
+    let rows = format!(
+        "insert into runledger.graph_counter (run_id, remaining, weight)
+             select md5(n::text)::uuid, 1, 1 from generate_series(1, {OTHER_NODES}) n;
+         insert into runledger.graph_counter (run_id, remaining, weight) values (md5('graph')::uuid, 100, 1);
+         insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at, parent_id, node)
+             select lpad(n::text, 32, '0')::uuid, 'j', '', 'q', 0, '{{}}', now(), md5('graph')::uuid, 'n' || n from generate_series(1, 20) n;
+         insert into runledger.outcome (run_id, state, output, attempt) select run_id, 'completed', '1', 1 from runledger.run;
+         insert into runledger.graph_counter (run_id, remaining, weight) select run_id, 0, 1 from runledger.run;
+         insert into runledger.edge (run_id, dependant_id, on_terminal, parameters)
+             select run_id, md5((right(run_id::text, 2)::int)::text)::uuid, false, '{{}}' from runledger.run"
+    );
+    runledger_tests::rows::execute(&fixture.db, &rows).await;
+    let plan =
+        explained(&mut connection, "analyze, costs off, timing off", &format!("statement({arguments})"))
+            .await;
+    let n_counted = "select count(*) from runledger.graph_counter where remaining = 0";
+    let n_counted: i64 = sqlx::query_scalar(n_counted).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(n_counted, 20, "the dependents\n{plan}");
+    let met = rows_met(&plan);
+    assert!(met < OTHER_NODES as f64, "{met} rows\n{plan}");
+}
+
 /// Returns the rows that an executed plan returned and discarded, in all nodes and loops.
 fn rows_met(plan: &str) -> f64 {
     let number = |line: &str, name: &str| -> Option<f64> {

@@ -288,8 +288,8 @@ async fn pause_is_not_lost_to_concurrent_claim() {
     // Deletes the request even if the run was not paused.
     let too_early = Edit {
         statement: "pause_take",
-        old: "    using taken\n    where pause.run_id = taken.run_id",
-        new: "    where pause.run_id = $1",
+        old: "    where run_id = any (array(select run_id from taken))",
+        new: "    where run_id = $1",
     };
     explore(pair, Wrong::Text(too_early)).await;
 }
@@ -443,7 +443,7 @@ async fn signal_is_consumed_by_leasing_attempt_or_by_none() {
     };
     let unfenced = Edit {
         statement: "take_signal",
-        old: "    from held\n    where signal.run_id = held.run_id",
+        old: "    from held\n    where signal.run_id = any (array(select run_id from held)) and signal.number = any (array(select number from held))\n        and signal.run_id = held.run_id",
         new: "    from (
         select item.*, 0 as claims
         from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::text[], $9::text[], $10::integer[], $11::integer[])

@@ -237,8 +237,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "weight-is-lost",
         edits: &[Edit {
             file: "runledger/src/store/sql/graph/release.sql",
-            old: "weight = graph_counter.weight + gain.weight",
-            new: "weight = graph_counter.weight",
+            old: "weight = weight + ((select weight from gains) ->> run_id::text)::integer",
+            new: "weight = weight",
         }],
         tests: &["families::node_starts_after_last_dependency_although_workers_are_killed"],
     },

@@ -53,7 +53,7 @@ pub const REQUESTS: &[Mutant] = &[
         name: "claim-does-not-see-a-pause",
         edits: &[Edit {
             file: "runledger/src/store/sql/claim/parts/claimed.sql",
-            old: "exists (select from runledger.pause where pause.run_id = run.run_id) as pause_requested",
+            old: "exists (select from runledger.pause where pause.run_id = run.run_id offset 0) as pause_requested",
             new: "false as pause_requested",
         }],
         tests: &["it::pausing::requeued_run_with_unread_pause_request_pauses_without_starting"],
@@ -149,7 +149,7 @@ pub const REQUESTS: &[Mutant] = &[
         name: "request-is-not-seen-by-a-claim",
         edits: &[Edit {
             file: "runledger/src/store/sql/claim/parts/claimed.sql",
-            old: "exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested",
+            old: "exists (select from runledger.cancel where cancel.run_id = run.run_id offset 0) as cancel_requested",
             new: "false as cancel_requested",
         }],
         tests: &["it::locked_runs::child_locked_during_parent_cancel_does_not_resume"],

@@ -44,9 +44,8 @@ noted as (
 ),
 unwatched as (
     delete from runledger.completion_watch
-    using taken
-    where completion_watch.run_id = taken.run_id
-    returning completion_watch.run_id
+    where run_id = any (array(select run_id from taken))
+    returning run_id
 ),
 told as (
     select runledger.notify('runledger_ended', run_id::text)

@@ -16,6 +16,8 @@
 -- by nested loops. So this statement groups their union by id, or tests membership with
 -- `(id in (…)) is true`. The planner cannot turn that test into a join, and answers it with a hash
 -- table.
+-- The updates of `graph_counter` find their rows by an array. A join would read the whole table
+-- under a plan that was made while the table was nearly empty.
 -- A dependent without a row of `graph_counter` has ended, and so have its own dependents, so the
 -- walk stops there.
 -- The delete from `waiting` may have waited for pin.sql, whose write is not in this statement's
@@ -96,12 +98,19 @@ gain as (
     where dependant_id is not null
     group by dependant_id
 ),
+gains as (
+    select
+        pg_catalog.jsonb_object_agg(run_id::text, n_ended) as n_ended,
+        pg_catalog.jsonb_object_agg(run_id::text, weight) as weight
+    from gain
+),
 counted as (
     update runledger.graph_counter
-    set remaining = graph_counter.remaining - gain.n_ended, weight = graph_counter.weight + gain.weight
-    from gain
-    where graph_counter.run_id = gain.run_id
-    returning graph_counter.run_id, graph_counter.remaining
+    set
+        remaining = remaining - ((select n_ended from gains) ->> run_id::text)::integer,
+        weight = weight + ((select weight from gains) ->> run_id::text)::integer
+    where run_id = any (array(select run_id from gain))
+    returning run_id, remaining
 ),
 reported as (
     select graph_id as run_id, pg_catalog.sum(weight)::integer as weight
@@ -130,7 +139,8 @@ heard as (
     update runledger.graph_counter
     set remaining = graph.remaining
     from graph
-    where graph_counter.run_id = graph.run_id and graph.remaining > 0
+    where graph_counter.run_id = any (array(select run_id from graph))
+        and graph_counter.run_id = graph.run_id and graph.remaining > 0
 ),
 forgotten as (
     delete from runledger.graph_counter

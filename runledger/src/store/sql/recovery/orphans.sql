@@ -8,7 +8,7 @@
 -- index: lease_pkey, worker_pkey, worker_session, run_pkey
 select
     lease.run_id, lease.token, lease.attempt, lease.crashes, run.parent_id, run.is_node,
-    exists (select from runledger.cancel where cancel.run_id = lease.run_id)
+    exists (select from runledger.cancel where cancel.run_id = lease.run_id offset 0)
         and not exists (select from runledger.compensation where compensation.run_id = lease.run_id) as cancel_requested,
     coalesce(holder.died_why = 'stopped', false) as has_stopped,
     coalesce(

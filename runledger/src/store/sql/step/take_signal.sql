@@ -11,6 +11,8 @@
 -- `held` has the positions, from 1, of the items whose fence holds. `taken` has the positions of
 -- those that have their signal. That includes a signal that was consumed before and whose
 -- acknowledgement was lost.
+-- The arrays of runs and numbers keep the planner from reading all of `signal`: the table may have
+-- been nearly empty when it made the plan.
 with held as (
     select item.*, lease.claims
     from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::text[], $9::text[], $10::integer[], $11::integer[])
@@ -27,7 +29,8 @@ taken as (
     update runledger.signal
     set taken_by = held.key, taken_in = held.slice
     from held
-    where signal.run_id = held.run_id and signal.name = held.name and signal.number = held.number
+    where signal.run_id = any (array(select run_id from held)) and signal.number = any (array(select number from held))
+        and signal.run_id = held.run_id and signal.name = held.name and signal.number = held.number
         and (taken_by is null or (taken_by = held.key and taken_in = held.slice))
     returning held.*
 ),

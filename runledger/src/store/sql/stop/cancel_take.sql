@@ -54,15 +54,17 @@ to_undo as (
 ),
 uncounted as (
     delete from runledger.graph_counter
-    using taken
-    where graph_counter.run_id = taken.run_id
-        and exists (select from runledger.run where run.run_id = taken.run_id and run.graph is not null offset 0)
+    where run_id = any (array(
+        select run_id from taken
+        where exists (select from runledger.run where run.run_id = taken.run_id and run.graph is not null offset 0)
+    ))
 ),
 uncancelled as (
     delete from runledger.cancel
-    using taken
-    where cancel.run_id = taken.run_id
-        and (taken.needs_compensation or not exists (select from runledger.run where parent_id = taken.run_id offset 0))
+    where run_id = any (array(
+        select run_id from taken
+        where needs_compensation or not exists (select from runledger.run where parent_id = taken.run_id offset 0)
+    ))
 ),
 left_below as (
     insert into runledger.cancel (run_id, reason)
@@ -74,9 +76,8 @@ left_below as (
 ),
 unwatched as (
     delete from runledger.completion_watch
-    using taken
-    where completion_watch.run_id = taken.run_id and not taken.needs_compensation
-    returning completion_watch.run_id
+    where run_id = any (array(select run_id from taken where not needs_compensation))
+    returning run_id
 ),
 told as (
     select runledger.notify('runledger_ended', run_id::text)

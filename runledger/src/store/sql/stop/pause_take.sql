@@ -23,9 +23,8 @@ taken as (
 ),
 granted as (
     delete from runledger.pause
-    using taken
-    where pause.run_id = taken.run_id
-    returning pause.run_id, pause.reason
+    where run_id = any (array(select run_id from taken))
+    returning run_id, reason
 ),
 paused as (
     insert into runledger.waiting (run_id, state, ready_at, reason, attempt, crashes, claims, since)

@@ -63,8 +63,8 @@ const SIBLINGS_END: &[&[Step]] = &[
 /// Two nodes that end at once, and each counts from what it saw before the other.
 const COUNTS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
     statement: "release",
-    old: "set remaining = graph_counter.remaining - gain.n_ended",
-    new: "set remaining = (select remaining from runledger.graph_counter as before where before.run_id = gain.run_id) - gain.n_ended",
+    old: "remaining = remaining - ((select n_ended from gains)",
+    new: "remaining = (select before.remaining from runledger.graph_counter as before where before.run_id = graph_counter.run_id) - ((select n_ended from gains)",
 });
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,8 +17,8 @@ select
     taken.crashes,
     least(taken.claims, 2147483646) + 1 as claims,
     pg_catalog.now() as claimed_at,
-    exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested,
-    exists (select from runledger.pause where pause.run_id = run.run_id) as pause_requested,
+    exists (select from runledger.cancel where cancel.run_id = run.run_id offset 0) as cancel_requested,
+    exists (select from runledger.pause where pause.run_id = run.run_id offset 0) as pause_requested,
     case when taken.claims > 0 then (
         select pg_catalog.json_agg(
             pg_catalog.json_build_array(
