@@ -149,6 +149,49 @@ async fn client_cancel_reads_no_whole_table_beside_wide_parents() {
     }
 }
 
+/// A heartbeat without a search, and a claim, read no dead requests, whatever keeps them.
+#[tokio::test]
+async fn heartbeat_and_claim_read_no_dead_requests_under_old_snapshot() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    let mut pin = fixture.database.connect().await.unwrap();
+    execute(&mut pin, "begin isolation level repeatable read; select 1").await;
+    for table in ["cancel", "pause"] {
+        let dead = format!(
+            "insert into runledger.{table} (run_id, reason) select md5(n::text)::uuid, '' from generate_series(1, 100000) n;
+             delete from runledger.{table}; analyze runledger.{table}"
+        );
+        execute(&mut connection, &dead).await;
+    }
+    let queued = "
+        insert into runledger.worker (worker_id, name, version, session_name, jobs, queues)
+            overriding system value values (1, 'w', '1', 's', '{j}', '{q}');
+        insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+            select md5('r' || n)::uuid, 'j', '', 'q', 0, '{}', now() from generate_series(1, 10) n;
+        insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+            select run_id, 'q', 'j', 0, now() - interval '1 hour', 'enqueued', 0, 0, 0 from runledger.run";
+    execute(&mut connection, queued).await;
+    execute(&mut connection, SESSION_SETTINGS).await;
+    for (name, arguments) in [
+        (
+            "claim",
+            "1, 'aaaaaaaa-0000-0000-0000-000000000001', 10, '{q}', '{j}', '{0}', array[now() - interval '1 day'], \
+                   '{00000000-0000-0000-0000-000000000000}'",
+        ),
+        ("heartbeat", "1, 3, false"),
+    ] {
+        let plan = explain(&mut connection, "analyze, buffers, costs off, timing off", name, arguments).await;
+        let n_pages = all_pages(&plan);
+        assert!(n_pages < 400, "{name}: {n_pages} pages\n{plan}");
+    }
+    let n_leases: i64 =
+        sqlx::query_scalar("select count(*) from runledger.lease").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(n_leases, 10);
+    let plan =
+        explain(&mut connection, "analyze, buffers, costs off, timing off", "heartbeat", "1, 3, true").await;
+    assert!(all_pages(&plan) > 400, "the dead rows must be there\n{plan}");
+}
+
 /// Tables that are nearly empty at times, and large at others.
 const OFTEN_EMPTY: [&str; 7] =
     ["graph_counter", "cancel", "pause", "completion_watch", "signal", "permit", "deadline"];

@@ -470,7 +470,7 @@ impl Statements {
 
     /// Sends a heartbeat and returns its reply.
     pub async fn heartbeat(&self, db: &mut PgConnection, worker_id: i64) -> Result<Pulse> {
-        let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).fetch_one(db).await?;
+        let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).bind(true).fetch_one(db).await?;
         let (cancels, cancels_left) = (row.try_get("cancels")?, row.try_get("cancels_left")?);
         let (pauses, pauses_left) = (row.try_get("pauses")?, row.try_get("pauses_left")?);
         Ok(Pulse { alive: row.try_get("alive")?, cancels, cancels_left, pauses, pauses_left })

@@ -149,9 +149,10 @@ pub(crate) async fn heartbeat(
     connection: &mut PgConnection,
     worker_id: i64,
     overdue_after: f64,
+    searches: bool,
 ) -> Result<HeartbeatReply, sqlx::Error> {
     let row = write(sql::HEARTBEAT, |beat| {
-        sqlx::query(beat).bind(worker_id).bind(overdue_after).fetch_one(connection)
+        sqlx::query(beat).bind(worker_id).bind(overdue_after).bind(searches).fetch_one(connection)
     })
     .await?;
     let now: Timestamp = row.try_get("now")?;

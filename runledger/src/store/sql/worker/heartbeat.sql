@@ -1,5 +1,6 @@
 -- heartbeat: records that this worker is alive, and returns what the worker must act on.
--- in:    $1 worker, $2 seconds of silence after which another worker misses its heartbeat
+-- in:    $1 worker, $2 seconds of silence after which another worker misses its heartbeat,
+--        $3 whether to search for work of maintenance
 -- out:   alive, draining, cancels (claimed runs to cancel), cancels_left, pauses (claimed runs to
 --        pause), pauses_left, silent (workers that miss a heartbeat), incarnation (of the server),
 --        timers_due, deadlines_due, overrides, configs, last (this worker's previous heartbeat),
@@ -15,6 +16,8 @@
 -- `cancels_left` and `pauses_left`: there are requests for runs that no worker holds. `timers_due`:
 -- a wait has reached its limit. `deadlines_due`: a run has passed its deadline. `overrides` changes
 -- with the overrides of jobs, `configs` with their configurations.
+-- A search passes the dead rows before the first live one, as long as an old snapshot keeps them.
+-- Without $3, these four columns are false.
 with me as (
     update runledger.worker
     set heartbeat_at = pg_catalog.clock_timestamp()
@@ -31,7 +34,7 @@ select
             and exists (select from runledger.cancel where cancel.run_id = lease.run_id offset 0)
             and not exists (select from runledger.compensation where compensation.run_id = lease.run_id offset 0)
     ) as cancels,
-    exists (
+    $3 and exists (
         select from runledger.cancel
         where not exists (select from runledger.lease where lease.run_id = cancel.run_id offset 0)
             and (
@@ -40,12 +43,12 @@ select
             )
     ) as cancels_left,
     array(
-        select pause.run_id
-        from runledger.pause
-        cross join lateral (select worker_id from runledger.lease where run_id = pause.run_id offset 0) as lease
+        select lease.run_id
+        from runledger.lease
         where lease.worker_id = $1
+            and exists (select from runledger.pause where pause.run_id = lease.run_id offset 0)
     ) as pauses,
-    exists (
+    $3 and exists (
         select from runledger.pause
         where not exists (select from runledger.lease where lease.run_id = pause.run_id offset 0)
     ) as pauses_left,
@@ -55,8 +58,8 @@ select
         where state <> 'dead' and worker_id <> $1 and heartbeat_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2)
     ) as silent,
     runledger.server_incarnation() as incarnation,
-    exists (select from runledger.waiting where wake_at <= pg_catalog.now()) as timers_due,
-    exists (select from runledger.deadline where deadline_at <= pg_catalog.now()) as deadlines_due,
+    $3 and exists (select from runledger.waiting where wake_at <= pg_catalog.now()) as timers_due,
+    $3 and exists (select from runledger.deadline where deadline_at <= pg_catalog.now()) as deadlines_due,
     coalesce((select pg_catalog.hashtextextended(pg_catalog.string_agg(job_override::text, ' ' order by job), 0)::text from runledger.job_override), '') as overrides,
     -- Each update changes `xmin`, so the statement need not read large configurations.
     coalesce((select pg_catalog.hashtextextended(pg_catalog.string_agg(pg_catalog.concat_ws(' ', job, version, xmin), ' ' order by job, version), 0)::text from runledger.config), '') as configs,
