@@ -22,6 +22,10 @@ impl App {
     /// programs share a database, each reports the runs of the others this way: inspect the
     /// findings.
     ///
+    /// A run keeps the queue of its enqueue. If this app does not serve the queue, as after a
+    /// change of the job's `queue`, `verify` reports [`Verdict::NoQueue`](crate::Verdict::NoQueue).
+    /// Verify with the same [`queues`](Self::queues) as the worker.
+    ///
     /// A node of a graph that waits for other nodes has no record. `verify` checks that the program
     /// has the node's job in its version, and that every required parameter is in the call or comes
     /// from another node. It does not check the types of the values. For a [map](crate::Graph::map)
@@ -47,7 +51,8 @@ impl App {
     /// At most three statements for each page of up to 64 runs. Pages of large runs are smaller.
     pub async fn verify(self) -> Result<Verification, ClientError> {
         let registry = self.code()?;
-        rehearsal::verify(&self.db, Arc::new(registry), Arc::new(self.provided)).await
+        let queues = self.served_queues(&registry);
+        rehearsal::verify(&self.db, Arc::new(registry), Arc::new(self.provided), &queues).await
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) async fn verify(
     db: &Db,
     registry: Arc<Registry>,
     provided: Arc<Provided>,
+    queues: &[String],
 ) -> Result<Verification, ClientError> {
     let stage = Stage::new(provided, registry, db.sealer());
     let mut verification = Verification::default();
@@ -70,7 +71,8 @@ pub(crate) async fn verify(
         let with_code = page.into_iter().filter(|it| it.fed.is_none() || !not_due::has_no_code(&it.job));
         let verdicts = side_by_side(with_code.map(|found| async move {
             let (mut job, run_id) = (found.job.clone(), found.run_id);
-            let verdicts = match Script::open(found, sealer) {
+            let unserved = stage.unserved_queue(&found, queues);
+            let mut verdicts = match Script::open(found, sealer) {
                 Ok(script) => match stage.finding_of_items(&script).await {
                     Some((of_items, verdict)) => {
                         job = of_items;
@@ -80,6 +82,7 @@ pub(crate) async fn verify(
                 },
                 Err(failure) => vec![Verdict::Undecodable { failure }],
             };
+            verdicts.extend(unserved);
             (job, run_id, verdicts.into_iter().map(|verdict| shown(verdict, sealer)))
         }));
         for (job, run_id, verdicts) in verdicts.await {
@@ -131,7 +134,7 @@ pub(crate) struct Script {
 
 impl Script {
     fn open(found: InFlight, sealer: &Sealer) -> Result<Self, Failure> {
-        let InFlight { run_id, job, tenant, graph_id, attempt, compensating, fed, content } = found;
+        let InFlight { run_id, job, tenant, queue: _, graph_id, attempt, compensating, fed, content } = found;
         let content = content.map_err(|unreadable| unreadable.to_failure())?;
         let (input, steps) =
             opened(run_id, content, sealer).map_err(|error: PayloadError| error.to_failure())?;
@@ -225,6 +228,12 @@ impl Stage {
             transactions: Arc::new(Semaphore::new(0)),
             registry,
         }
+    }
+
+    /// A finding if the program has the code of the run, but does not serve its queue.
+    fn unserved_queue(&self, found: &InFlight, queues: &[String]) -> Option<Verdict> {
+        let is_unserved = self.registry.get(&found.job).is_some() && !queues.contains(&found.queue);
+        is_unserved.then(|| Verdict::NoQueue { queue: found.queue.clone() })
     }
 
     /// Returns the findings for a run: first for its own code, then for each pending compensation

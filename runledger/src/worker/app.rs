@@ -274,10 +274,7 @@ impl App {
     pub async fn start(self) -> Result<Worker, ClientError> {
         let registry = self.code()?;
         check_pool(&self.db)?;
-        let queues = match self.queues {
-            Some(queues) => queues,
-            None => own_queues(&registry),
-        };
+        let queues = self.served_queues(&registry);
         if queues.is_empty() {
             return Err(ClientError::Config(NO_QUEUE.to_owned()));
         }
@@ -308,6 +305,11 @@ impl App {
             observers,
         };
         Ok(Worker { running: start(plan).await? })
+    }
+
+    /// The queues that this app serves.
+    pub(crate) fn served_queues(&self, registry: &Registry) -> Vec<String> {
+        self.queues.clone().unwrap_or_else(|| own_queues(registry))
     }
 
     /// Collects the served jobs and checks that the app provides everything they inject.

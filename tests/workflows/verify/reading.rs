@@ -71,7 +71,7 @@ async fn live_runs_are_verified_and_terminal_ones_skipped() {
     // The worker still executes one run, another is queued, and one is blocked by hand.
     let running = stands_anywhere("blocked".to_owned()).enqueue(&db).await.unwrap();
     until(&db, running.id(), |info| info.state == RunState::Running).await;
-    stands_anywhere("queued".to_owned()).queue("verify.nobody").enqueue(&db).await.unwrap();
+    stands_anywhere("queued".to_owned()).queue("verify.elsewhere").enqueue(&db).await.unwrap();
     execute(
         &db,
         &format!(
@@ -82,10 +82,18 @@ async fn live_runs_are_verified_and_terminal_ones_skipped() {
         ),
     )
     .await;
-    let verification = App::new(db.clone()).with(jobs![stands_anywhere, stage::lost]).verify().await.unwrap();
+    let app = || App::new(db.clone()).with(jobs![stands_anywhere, stage::lost]);
+    let verification = app().queues(["default", "verify.nobody", "verify.elsewhere"]).verify().await.unwrap();
     assert!(verification.is_ok(), "{verification}");
     // Blocked, sleeping, waiting, its child, running and queued.
     assert_eq!(verification.n_runs, 6);
+    // The queued run would wait for ever. A run keeps the queue of its enqueue.
+    let default = app().verify().await.unwrap();
+    let [finding] = &default.findings[..] else { panic!("{default}") };
+    assert_eq!(
+        (finding.n_runs, &finding.verdict),
+        (1, &Verdict::NoQueue { queue: "verify.elsewhere".to_owned() })
+    );
     let none = App::new(db.clone()).with(jobs![add]).verify().await.unwrap();
     assert!(none.findings.iter().all(|finding| finding.verdict == Verdict::NoCode), "{none}");
     begun.stop().await;
@@ -148,7 +156,8 @@ async fn read_only_connection_verifies_without_write_access_or_schema_changes() 
     execute(&db, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$").await;
     assert!(matches!(Db::connect(database.url()).await, Err(ClientError::NotWritable { .. })));
     let looking = Db::connect_read_only(database.url()).await.unwrap();
-    let verification = App::new(looking).with(jobs![one_of_many]).verify().await.unwrap();
+    let verification =
+        App::new(looking).with(jobs![one_of_many]).queues(["verify.nobody"]).verify().await.unwrap();
     assert_eq!((verification.n_runs, verification.is_ok()), (1, true));
 
     let Fixture { db, database } = Fixture::new().await;

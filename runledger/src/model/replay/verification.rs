@@ -29,6 +29,11 @@ pub enum Verdict {
         /// The versions that the program serves.
         served: Vec<u32>,
     },
+    /// The program has code for the run, but does not serve its queue.
+    NoQueue {
+        /// The queue of the run.
+        queue: String,
+    },
     /// The stored input does not fit the parameters.
     Undecodable {
         /// What does not fit, and where.
@@ -48,14 +53,18 @@ impl Verdict {
             Self::Replays
             | Self::NoCode
             | Self::NoVersion { .. }
+            | Self::NoQueue { .. }
             | Self::Undecodable { .. }
             | Self::Undecided => None,
         }
     }
 
-    /// Whether two verdicts have the same kind and the same step name, so one change of the code
-    /// explains both.
+    /// Whether two verdicts have the same kind and the same step or queue, so one change of the
+    /// code explains both.
     fn is_like(&self, other: &Self) -> bool {
+        if let (Self::NoQueue { queue }, Self::NoQueue { queue: other }) = (self, other) {
+            return queue == other;
+        }
         std::mem::discriminant(self) == std::mem::discriminant(other)
             && self.step().map(name_of) == other.step().map(name_of)
     }
@@ -72,6 +81,10 @@ impl fmt::Display for Verdict {
                 "is of version {version}, which no code in this program serves (it has {}): it would wait until some worker serves that; keep the function of \
                  that version, or let a newer one accept it: `accepts = [{version}]`",
                 listed(served)
+            ),
+            Self::NoQueue { queue } => write!(
+                f,
+                "is in queue `{queue}`, which this program does not serve: it would wait until some worker serves the queue; serve it, or verify with the queues of all workers (`App::queues`)"
             ),
             Self::Undecodable { failure } => write!(f, "cannot read its input: {failure}"),
             Self::Undecided => f.write_str(

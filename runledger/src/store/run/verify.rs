@@ -20,6 +20,7 @@ pub(crate) struct InFlight {
     pub(crate) run_id: Uuid,
     pub(crate) job: String,
     pub(crate) tenant: String,
+    pub(crate) queue: String,
     pub(crate) graph_id: Option<Uuid>,
     /// The number of attempts spent, without attempts that ended by a crash, a suspension or a
     /// shutdown.
@@ -125,6 +126,7 @@ fn found(row: &PgRow, content: Result<Content, Unreadable>) -> Result<InFlight, 
         run_id: row.try_get("run_id")?,
         job: row.try_get("job")?,
         tenant: row.try_get("tenant")?,
+        queue: row.try_get("queue")?,
         graph_id: row.try_get("graph_id")?,
         attempt: row.try_get("attempt")?,
         compensating: row.try_get("compensating")?,

@@ -2,7 +2,7 @@
 --            them.
 -- in:    $1 the last run of the previous page, $2 how many, $3 whether to read the content of
 --        input, given and steps
--- out:   run_id, job (null if the run is gone), tenant, graph_id (of a node), input, given
+-- out:   run_id, job (null if the run is gone), tenant, queue, graph_id (of a node), input, given
 --        (outcomes of a node's dependencies), attempt (attempts spent), steps, compensating, fed
 -- locks: none
 -- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, compensation_pkey,
@@ -32,6 +32,7 @@ select
     page.run_id,
     run.job,
     run.tenant,
+    run.queue,
     case when run.node is not null then run.parent_id end as graph_id,
     case when $3 then coalesce(continuation.input, run.input) end::text as input,
     -- As in parts/claimed.sql.
