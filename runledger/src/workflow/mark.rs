@@ -61,6 +61,9 @@ impl Wf {
     /// before the change is live. [`RunHandle::steps`](crate::RunHandle::steps) shows which runs
     /// have decided.
     ///
+    /// A worker with the old code blocks a run that has recorded the change. Stop such workers
+    /// before the first worker with the changed code starts, or resume the blocked runs afterwards.
+    ///
     /// Its key is `patched[name]`.
     ///
     /// # Cost
