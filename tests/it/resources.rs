@@ -452,17 +452,17 @@ async fn waits_for_no_printer(n: u64) -> Result<u64> {
     Ok(n)
 }
 
+/// Starts a worker for jobs that need a resource and for jobs that need none.
+async fn printing_worker(db: &Db) -> Worker {
+    let app = App::new(db.clone()).with(jobs![prints, waits_for_no_printer]);
+    app.provide(Room::default()).timings(Timings::FAST).start().await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_permit_delays_only_runs_without_alternative_permit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     db.set_permits("scanner", 2).await.unwrap();
-    let worker = App::new(db.clone())
-        .with(jobs![prints, waits_for_no_printer])
-        .provide(Room::default())
-        .timings(Timings::FAST)
-        .start()
-        .await
-        .unwrap();
+    let worker = printing_worker(&db).await;
     for resource in ["printer", "scanner"] {
         soon(prints(1).resource(resource).enqueue(&db).await.unwrap().result()).await.unwrap();
     }
@@ -485,13 +485,7 @@ async fn locked_permit_delays_only_runs_without_alternative_permit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_table_of_permits_delays_only_runs_that_need_one() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = App::new(db.clone())
-        .with(jobs![prints, waits_for_no_printer])
-        .provide(Room::default())
-        .timings(Timings::FAST)
-        .start()
-        .await
-        .unwrap();
+    let worker = printing_worker(&db).await;
     let mut tx = db.pool().begin().await.unwrap();
     sqlx::query("lock table runledger.permit in access exclusive mode").execute(&mut *tx).await.unwrap();
     let waits = prints(2).resource("printer").enqueue(&db).await.unwrap();
